@@ -20,8 +20,8 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkMembers
 from cg4ai.members.mixture import Part
-from cg4ai.proofs import certify, rules_of
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs import certify, find_affine_rules
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Ball, Box, Polytope
 from cg4ai_checker import Rejected, check
@@ -73,7 +73,7 @@ def extreme_problem(seed: int) -> tuple[Ensemble, Linear]:
     rule = Sloped(given.constant * factor, given.slope * factor / size)
     count = rule.count
     points = region.sample(TRIED, torch.Generator().manual_seed(seed)).numpy()
-    rules = rules_of(
+    rules = find_affine_rules(
         Linear(region, rule, np.zeros(count), sense="<="), output_size=ensemble.output_size
     )
     values = rules.values(points, ensemble.predict(points))
@@ -83,7 +83,7 @@ def extreme_problem(seed: int) -> tuple[Ensemble, Linear]:
 
 def accepted(ensemble: Ensemble, wanted: Linear, answer: object) -> bool:
     try:
-        check(certificate_bytes(ensemble, requirement=wanted, certification=answer))  # type: ignore[arg-type]
+        check(build_certificate(ensemble, requirement=wanted, certification=answer))  # type: ignore[arg-type]
     except (Rejected, InvalidInput):
         return False
     return True

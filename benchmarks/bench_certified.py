@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.parallel import as_they_come
-from cg4ai.report.tables import markdown
+from cg4ai.parallel import iterate_as_completed
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import instance
-from cg4ai.routing.prove.guarantee import certified, proof_summary, write_proof
+from cg4ai.routing.prove.guarantee import proof_summary, train_certified, write_proof
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import routing_problem, routing_settings
 from cg4ai.runs import files
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai_checker import check
 from cg4ai_checker.errors import Rejected
 from experiments.routing.reproduce import NAMES
@@ -50,14 +50,14 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     problem = routing_problem(made, recipe)
     limit = options.limit - (time.perf_counter() - started)
     settings = routing_settings(made, recipe, time_limit_s=limit)
-    outcome = certified(
+    outcome = train_certified(
         problem, settings, progress=lambda r: print(name, r.iteration, r.note, flush=True)
     )
     seconds = time.perf_counter() - started
     ensemble, answer = outcome.result.ensemble, outcome.certification
-    vectors = made.sample(10_000, derived_seed(recipe.seed, 0, "validation"))
-    gaps = made.utilisation(vectors, ensemble.predict(vectors)).max(axis=1)
-    gaps = gaps - made.optimal(vectors).mlu
+    vectors = made.sample(10_000, derive_seed(recipe.seed, 0, "validation"))
+    gaps = made.compute_utilisation(vectors, ensemble.predict(vectors)).max(axis=1)
+    gaps = gaps - made.find_optimal(vectors).mlu
     row: dict[str, Any] = {
         "configuration": name,
         "proven": answer.status == "proven",
@@ -110,7 +110,7 @@ def table(out: Path) -> str:
     return (
         f"{len(proven)} of {len(rows)} proven, {accepted} certificates accepted; mean gap of the "
         f"proven {np.mean(gaps):.4f} on average, at most {np.max(gaps):.4f}; seconds of training "
-        f"and proof {seconds:.0f} in sum\n\n{markdown(rows)}"
+        f"and proof {seconds:.0f} in sum\n\n{format_markdown(rows)}"
     )
 
 
@@ -131,7 +131,7 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     left = [name for name in options.configurations if not _done(options.out, name)]
     started = time.perf_counter()
-    for row in as_they_come(partial(measure, options=options), left, n_jobs=options.jobs):
+    for row in iterate_as_completed(partial(measure, options=options), left, n_jobs=options.jobs):
         print(json.dumps(row), flush=True)
     passed = time.perf_counter() - started
     text = f"{len(left)} in {passed:.0f} s, {options.jobs} at once. {table(options.out)}"

@@ -26,7 +26,7 @@ import cg4ai
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from experiments.digits.data import CLASSES, Split, digits
 from experiments.digits.evaluate import accuracy
 from experiments.digits.members import DigitPricer, SmoothNetwork
@@ -136,7 +136,7 @@ def main() -> None:
             print(f"stops here: not all rows of {count} images could be satisfied")
             break
     print(f"\n{platform.machine()}, {given.threads} threads, device {given.device}")
-    print(markdown(rows))
+    print(format_markdown(rows))
 
 
 if __name__ == "__main__":

@@ -214,11 +214,11 @@ def main() -> None:
         (data,) = (data for data in data_sets() if data.name == name)
         print(json.dumps(asdict(measure(data, method, int(seed)))))
         return
-    from cg4ai.report.tables import markdown
+    from cg4ai.report.tables import format_markdown
 
     names = given.data or (QUICK if given.quick else [data.name for data in data_sets()])
     seeds = range(given.first_seed, given.first_seed + given.seeds)
-    print(markdown(rows(names, seeds, given.against)))
+    print(format_markdown(rows(names, seeds, given.against)))
 
 
 if __name__ == "__main__":

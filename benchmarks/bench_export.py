@@ -23,8 +23,8 @@ import torch
 # each makes its runs known
 import cg4ai.routing  # noqa: F401
 import experiments.digits  # noqa: F401
-from cg4ai.apps.folders import trained
-from cg4ai.ensemble.export import difference, onnx_model
+from cg4ai.apps.folders import load_trained
+from cg4ai.ensemble.export import build_onnx_model, compute_difference
 
 COMPARED, ROUNDS = 10_000, {1: 300, 1000: 20}
 
@@ -47,16 +47,16 @@ def session_of(model: bytes) -> Any:
 
 
 def measured(run: Path) -> dict[str, Any]:
-    ensemble, described = trained(run)
+    ensemble, described = load_trained(run)
     inputs = described.signature.sample(COMPARED)
     began = time.perf_counter()
-    model = onnx_model(ensemble)
+    model = build_onnx_model(ensemble)
     exporting = time.perf_counter() - began
-    single = onnx_model(ensemble, precision="float32")
+    single = build_onnx_model(ensemble, precision="float32")
     row: dict[str, Any] = {
         "run": run.name,
-        "float64 away": f"{difference(ensemble, model, inputs):.1e}",
-        "float32 away": f"{difference(ensemble, single, inputs):.1e}",
+        "float64 away": f"{compute_difference(ensemble, model, inputs):.1e}",
+        "float32 away": f"{compute_difference(ensemble, single, inputs):.1e}",
         "kB": f"{len(model) / 1000:.0f}",
         "exporting s": f"{exporting:.1f}",
     }

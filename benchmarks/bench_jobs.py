@@ -30,7 +30,7 @@ from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Ensemble, FitWarn
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Box, Linear, Probability
 from experiments.routing.__main__ import main as routing
 
@@ -77,7 +77,7 @@ def proof(jobs: int) -> Any:
     top = (ensemble.predict(np.concatenate([sample, corners])) @ rows.T).max(0)
     rule = Linear(box, rows, top + 0.19, "<=")
     answer = certify(ensemble, rule, n_jobs=jobs)
-    made = certificate_bytes(ensemble, requirement=rule, certification=answer)
+    made = build_certificate(ensemble, requirement=rule, certification=answer)
     return np.frombuffer(made, np.uint8)
 
 

@@ -27,7 +27,7 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 
 from cg4ai import ConstrainedClassifier
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.rules import Probability
 
 PASSES, BATCH, RATE = 60, 64, 0.01
@@ -210,7 +210,7 @@ def main() -> None:
         for name in given.modules
         for which in given.images
     ]
-    print(markdown(table))
+    print(format_markdown(table))
 
 
 if __name__ == "__main__":

@@ -26,13 +26,13 @@ from cg4ai.colgen.separation import default_separator
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import first_request, routing_problem, routing_settings
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 NAMES = ("abilene-10-3", "nobel-eu-10-3", "dfn-bwin-10-3", "di-yuan-5-3", "nobel-us-10-3")
 WAYS: dict[str, Callable[[RoutingPricer], RoutingPricer]] = {
@@ -42,13 +42,13 @@ WAYS: dict[str, Callable[[RoutingPricer], RoutingPricer]] = {
 
 
 def measured(made: Instance, problem: Problem, mixture: Mixture, seed: int) -> dict[str, float]:
-    vectors = made.sample(10_000, derived_seed(seed, 0, "validation"))
+    vectors = made.sample(10_000, derive_seed(seed, 0, "validation"))
     with torch.no_grad():
         splits = mixture.outputs(torch.as_tensor(vectors)).numpy()
-    gaps = made.utilisation(vectors, splits).max(axis=1) - made.optimal(vectors).mlu
+    gaps = made.compute_utilisation(vectors, splits).max(axis=1) - made.find_optimal(vectors).mlu
     rule = problem.requirements[0]
     search = default_separator(rule, True).thorough()
-    found = search.find(mixture, rule, seed=derived_seed(seed, 0, "bench"), limit=1, tolerance=0.0)
+    found = search.find(mixture, rule, seed=derive_seed(seed, 0, "bench"), limit=1, tolerance=0.0)
     return {"mean_gap": gaps.mean(), "largest_gap": gaps.max(), "overload": max(0.0, found.worst)}
 
 
@@ -103,7 +103,7 @@ def main() -> None:
     for name in given.names:
         for seed in range(given.seeds):
             rows += rows_of(name, seed, given.rounds)
-    print(markdown(rows))
+    print(format_markdown(rows))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.explorer import explored
-from cg4ai.apps.folders import trained
+from cg4ai.apps.explorer import write_explorer
+from cg4ai.apps.folders import load_trained
 from cg4ai.routing.network.description import Router
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
@@ -54,9 +54,9 @@ ANSWERS = "return arguments[0].map(one => Array.from(explorer.answer(one, 0).spl
 def measured(browser: Any, run: Path, page: Path) -> dict[str, Any]:
     """One run: the figures of its page."""
     began = time.perf_counter()
-    size = explored(run, page, most_mb=100.0)
+    size = write_explorer(run, page, most_mb=100.0)
     making = time.perf_counter() - began
-    ensemble, described = trained(run)
+    ensemble, described = load_trained(run)
     assert isinstance(described, Router)
     made = described.instance
     vectors = np.random.default_rng(0).uniform(size=(VECTORS, len(made.demand_max)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from cg4ai.apps.patches import patch_run
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.report.tables import plain
+from cg4ai.report.tables import format_plain
 from experiments.digits import DigitsSettings, train
 from experiments.digits.data import builtin
 
@@ -59,4 +59,4 @@ def study(n: int) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    print(plain([study(int(n)) for n in sys.argv[1:] or ("100", "1000")]))
+    print(format_plain([study(int(n)) for n in sys.argv[1:] or ("100", "1000")]))

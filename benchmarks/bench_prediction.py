@@ -34,7 +34,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, NetworkMembers
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.train.members import SplitNetwork
 
@@ -169,7 +169,7 @@ def measure(case: str, *, rounds: int = ROUNDS) -> dict[str, object]:
         [
             lambda: each_member(ensemble, tensor),
             lambda: ensemble.predict(vectors),
-            lambda: made.optimal(vectors),
+            lambda: made.find_optimal(vectors),
         ],
         rounds,
     )
@@ -195,11 +195,13 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     if given.batches is not None:
-        table = markdown(batches(given.batches or (1, 1000, 100_000)), digits=3)
+        table = format_markdown(batches(given.batches or (1, 1000, 100_000)), digits=3)
         what = "a row alone and in a batch"
     else:
         with torch.no_grad():
-            table = markdown([measure(case, rounds=given.rounds) for case in given.cases], digits=3)
+            table = format_markdown(
+                [measure(case, rounds=given.rounds) for case in given.cases], digits=3
+            )
         what = "1,000 demand vectors"
     text = (
         f"{what}, {given.threads} threads, {platform.machine()}, "

@@ -20,7 +20,7 @@ import torch
 
 from cg4ai.apps.runner import perform
 from cg4ai.errors import SolverFailure
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.runs import files
 from experiments.routing.reproduce import APPLICATIONS, Mode, finished, wanted
@@ -85,7 +85,7 @@ def report(rows: Sequence[dict[str, Any]], threads: int, *, factor: float) -> st
             "utilisation: the highest found by the same attack; gaps: predicted minus optimal MLU "
             "on the same validation vectors.",
             "",
-            markdown(rows),
+            format_markdown(rows),
         ]
     )
 
@@ -112,7 +112,7 @@ def main(
         rows += compare(name, given.out, usual, factor=given.factor)
         text = report(rows, given.threads, factor=given.factor)
         files.write_bytes(given.out / "comparison.md", text.encode())
-        print(markdown(rows[-2:]), flush=True)
+        print(format_markdown(rows[-2:]), flush=True)
     print(text)
     return text
 

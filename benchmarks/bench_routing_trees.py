@@ -18,12 +18,12 @@ from cg4ai.colgen.loop import solve
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs import certify
-from cg4ai.routing.app import APPLICATION, Prepared
+from cg4ai.routing.app import APPLICATION, RoutingPreparation
 from cg4ai.routing.evaluate import Validation
 from cg4ai.routing.network.instance import instance
 from cg4ai.routing.settings import TREES, RouteSettings
 from cg4ai.routing.train.problem import capacity
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 KINDS = ("network", "trees", "one tree", "both")
 HEAD = (
@@ -54,8 +54,8 @@ def measure(name: str, asked: argparse.Namespace) -> None:
         network=network, demands=int(demands), paths=int(paths), leaves=leaves, seed=seed
     )
     made = instance(network, int(demands), int(paths))
-    vectors = made.sample(validation, derived_seed(seed, 0, "validation"))
-    known = Validation(vectors, made.optimal(vectors))
+    vectors = made.sample(validation, derive_seed(seed, 0, "validation"))
+    known = Validation(vectors, made.find_optimal(vectors))
     kinds = {
         "network": usual,
         "trees": replace(usual, members="tree", guarantee="certified"),
@@ -67,9 +67,9 @@ def measure(name: str, asked: argparse.Namespace) -> None:
     for kind in asked.kinds:
         settings = kinds[kind]
         started = time.process_time()
-        router = solve(*APPLICATION.training(Prepared(settings, made))).ensemble
+        router = solve(*APPLICATION.training(RoutingPreparation(settings, made))).ensemble
         trained = time.process_time() - started
-        gaps = known.gaps(made, router.predict(vectors))
+        gaps = known.compute_gaps(made, router.predict(vectors))
         started = time.process_time()
         proof = certify(router, capacity(made, settings))
         proved = time.process_time() - started

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from cg4ai.apps.runner import perform
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing.app import APPLICATION
 from experiments.routing.reproduce import chosen, finished, wanted
 
@@ -45,7 +45,7 @@ def main() -> None:
         start = {"configuration": name, "layers": layers, "hidden": hidden}
         rows.append(start | {key: summary[key] for key in KEYS})
         print(rows[-1], flush=True)
-    print(markdown(rows))
+    print(format_markdown(rows))
 
 
 if __name__ == "__main__":

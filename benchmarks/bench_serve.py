@@ -32,7 +32,7 @@ import httpx
 import numpy as np
 import psutil
 
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 
 MANY = 1000
 MOST_ROWS = 10_000  # that a server takes unless told otherwise
@@ -204,7 +204,7 @@ def table(phases: list[Phase]) -> str:
                     "rows/s": round(rows * len(latencies) / phase.seconds),
                 }
             )
-    return markdown(lines)
+    return format_markdown(lines)
 
 
 def report(phases: list[Phase], run: Path, clients: int) -> str:

@@ -21,8 +21,8 @@ import torch
 from cg4ai import load
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
-from cg4ai.report.tables import markdown
-from cg4ai.routing.evaluate import Plain
+from cg4ai.report.tables import format_markdown
+from cg4ai.routing.evaluate import PlainTrainer
 from cg4ai.routing.network.instance import Instance, instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import first_request, routing_problem
@@ -52,13 +52,13 @@ def main() -> None:
         )
         shielded = shield(made, ensemble)
         vectors = made.sample(VALIDATION, given.seed)
-        best = made.optimal(vectors).mlu
+        best = made.find_optimal(vectors).mlu
         report = measure_shield(
             made, shielded, vectors=vectors, best=best, inputs=given.inputs, seed=given.seed
         )
         rows.append({"router": Path(router).name, **line(report)})
         print(rows[-1], flush=True)
-    print(markdown(rows))
+    print(format_markdown(rows))
 
 
 def line(report: ShieldReport) -> dict[str, Any]:
@@ -91,10 +91,10 @@ def without_rows(name: str, *, steps: int, load: float, seed: int) -> tuple[Inst
     made = instance(network, int(demands), int(paths), load=load)
     problem = routing_problem(made, Recipe(first_steps=steps, seed=seed))
     pricer = problem.pricers[0]
-    if not isinstance(pricer, Plain):
+    if not isinstance(pricer, PlainTrainer):
         raise SystemExit(f"{type(pricer).__name__} cannot train without rows")
     count = len(problem.layout)
-    proposed = pricer.plain(1).price(
+    proposed = pricer.make_plain_pricer(1).price(
         first_request(problem, seed=seed, device="cpu", attacked=False)
     )
     if proposed.members is None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from cg4ai import solve
-from cg4ai.parallel import fan_out, own_stream
+from cg4ai.parallel import fan_out, use_own_stream
 from cg4ai.routing import instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import routing_settings, shielded_problem
@@ -31,14 +31,16 @@ def trained(name: str, device: str) -> tuple[float, float]:
     """Seconds from the network's file to the final weights, and the mean MLU."""
     started = time.perf_counter()
     network, demands, paths = name.rsplit("-", 2)
-    with own_stream(device):
+    with use_own_stream(device):
         made = instance(network, int(demands), int(paths))
         recipe = Recipe(device=device)
         settings = routing_settings(made, recipe, joint=True)
         ensemble = solve(shielded_problem(made, recipe), settings).ensemble
         seconds = time.perf_counter() - started
         vectors = made.sample(VECTORS, seed=1)
-        return seconds, float(made.utilisation(vectors, ensemble.predict(vectors)).max(1).mean())
+        return seconds, float(
+            made.compute_utilisation(vectors, ensemble.predict(vectors)).max(1).mean()
+        )
 
 
 def main() -> None:

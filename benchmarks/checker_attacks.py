@@ -21,8 +21,8 @@ from agreement import extreme_problem
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs import Certification, OpenCells, RuleProof, rules_of
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs import Certification, OpenCells, RuleProof, find_affine_rules
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Linear
 from cg4ai_checker.bound import rule_bound
 from cg4ai_checker.cells import Cells
@@ -42,14 +42,14 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 
 def claimed(ensemble: Ensemble, wanted: Linear) -> Claim:
     """The claim of a certificate whose trees are one leaf each."""
-    limit = rules_of(wanted, output_size=ensemble.output_size).limit
+    limit = find_affine_rules(wanted, output_size=ensemble.output_size).limit
     proofs = tuple(
         RuleProof(rule, "proven", float(one), float(one), np.array([-1]), np.array([one]), 1)
         for rule, one in enumerate(limit)
     )
     none = OpenCells(np.empty(0, int), np.empty((0, 1)), np.empty((0, 1)), np.empty(0))
     answer = Certification("proven", proofs, None, None, None, none, 1, 0.0, "")
-    data = certificate_bytes(ensemble, requirement=wanted, certification=answer)
+    data = build_certificate(ensemble, requirement=wanted, certification=answer)
     return Claim(parse_certificate(data))
 
 

@@ -43,7 +43,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, PricingResult
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.rules.regions import Ball, Box, Polytope
 
 WORST = 8  # inputs at which a rule is evaluated exactly, those where floats say it is broken most
@@ -586,7 +586,7 @@ def shields(found: Found, rng: np.random.Generator) -> None:
         anchor: Any = d.offsets * unit.y
     else:
         anchor = affine((d.slopes * unit.y[:, None] / unit.x).T[None], (d.offsets * unit.y)[None])
-    shielded = ensemble.shielded(anchor, rule.requirement)
+    shielded = ensemble.apply_shield(anchor, rule.requirement)
     audit = shielded.audit(rule.requirement)
     (check,) = shielded.checks
     if check.exact != (str(audit.strength) == "shielded"):
@@ -1015,7 +1015,7 @@ def summary(all_found: Sequence[Found]) -> str:
     for one in all_found:
         claims.update(one.claims)
         false.update(one.false)
-    table = markdown(
+    table = format_markdown(
         [
             {
                 "strength": (pair := name.split("|"))[0],

@@ -18,7 +18,7 @@ import bench_members
 import highspy
 import torch
 
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
     ]
     for title, measure in sections:
         print(f"{title} ...", flush=True)
-        table = markdown(measure())
+        table = format_markdown(measure())
         print(table, flush=True)
         text += ["", f"## {title}", "", table]
     # Figures taken beside other work are not worth much: a reader should see whether there was.

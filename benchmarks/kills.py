@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import cg4ai
-from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.claims import compute_mixture_digest
 
 ROUTE = ["route", "abilene", "--demands", "5", "--set", "first_steps=600"]
 QUICK = ["--set", "later_steps=200", "--set", "validation=500"]
@@ -90,13 +90,13 @@ def main() -> None:
             if killed(module, arguments, folder / "whole", 1e6, chance):
                 raise SystemExit("the first run was killed")
             longest_s = time.perf_counter() - begun
-            expected = mixture_digest(cg4ai.load(folder / "whole"))
+            expected = compute_mixture_digest(cg4ai.load(folder / "whole"))
             kills = runs = same = 0
             while kills < options.kills:
                 target = folder / f"run{runs}"
                 kills += killed(module, arguments, target, longest_s, chance)
                 runs += 1
-                same += mixture_digest(cg4ai.load(target)) == expected
+                same += compute_mixture_digest(cg4ai.load(target)) == expected
             print(f"| {name} | {kills} | {runs} | {same} |", flush=True)
             if same < runs:
                 raise SystemExit(f"{name}: {runs - same} of {runs} runs ended differently")

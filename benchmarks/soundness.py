@@ -35,9 +35,9 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import AffineCoefficients, certify
-from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.protocols import Members
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.rules import Linear, Quadratic
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.guards import guard_of
@@ -244,19 +244,19 @@ def one_case(seed: int, tally: Tally) -> None:
     if seed % 2:
         one_shield(seed, tally, ensemble, asked, first, room, generator)
         return
-    rules = proof_rules_of(free, output_size=ensemble.output_size)
-    values = rules.measured(first, ensemble.predict(first))
+    rules = find_proof_rules(free, output_size=ensemble.output_size)
+    values = rules.measure(first, ensemble.predict(first))
     top, spread = values.max(0), values.max(0) - values.min(0)
     limit = top + room * (spread + 1e-3)
     answer = certify(ensemble, asked.at(limit), time_limit_s=3.0, cell_limit=20_000)
     tally.answers[answer.status] += 1
     tally.cells += answer.cells
-    rules = proof_rules_of(asked.at(limit), output_size=ensemble.output_size)
+    rules = find_proof_rules(asked.at(limit), output_size=ensemble.output_size)
     if answer.status == "refuted":
         point = answer.counterexample
         assert point is not None
         assert answer.counterexample_rule is not None
-        value = rules.measured(point[None], ensemble.predict(point[None]))[0]
+        value = rules.measure(point[None], ensemble.predict(point[None]))[0]
         inside = bool(region.contains(point[None])[0])
         broken = value[answer.counterexample_rule] > rules.targets[answer.counterexample_rule]
         if not inside or not broken:
@@ -268,7 +268,7 @@ def one_case(seed: int, tally: Tally) -> None:
         points = attack_points(region, seed + 10**9, worst)
         points = np.concatenate([points, first])
         points = points[region.covers(points)]
-        reached = rules.measured(points, ensemble.predict(points)).max(0)
+        reached = rules.measure(points, ensemble.predict(points)).max(0)
         tally.points += len(points)
         tally.closest = min(tally.closest, float((bounds - reached).min()))
         if np.any(reached > bounds):
@@ -286,8 +286,8 @@ def one_shield(
 ) -> None:
     """Limits near what a random anchor reaches; predictions of all members behind its shield."""
     anchor = random_anchor(generator, ensemble.input_size, ensemble.output_size)
-    free = proof_rules_of(asked.at(np.zeros(asked.count)), output_size=ensemble.output_size)
-    values = free.measured(first, anchor.outputs(torch.as_tensor(first))[0].numpy())
+    free = find_proof_rules(asked.at(np.zeros(asked.count)), output_size=ensemble.output_size)
+    values = free.measure(first, anchor.outputs(torch.as_tensor(first))[0].numpy())
     limit = values.max(0) + room * (np.ptp(values, axis=0) + 1e-3)
     rule = asked.at(limit)
     shielded = behind(ensemble, anchor, rule)
@@ -298,10 +298,10 @@ def one_shield(
         return
     points = np.concatenate([attack_points(rule.inputs, seed + 10**9, None), first])
     points = points[rule.inputs.covers(points)]
-    rules = proof_rules_of(rule, output_size=ensemble.output_size)
+    rules = find_proof_rules(rule, output_size=ensemble.output_size)
     plain = ensemble.predict(points)
-    excess = rules.measured(points, shielded.predict(points, outside="ignore")) - rules.targets
-    sizes = 1 + np.abs(rules.measured(points, np.abs(plain))) + np.abs(rules.targets)
+    excess = rules.measure(points, shielded.predict(points, outside="ignore")) - rules.targets
+    sizes = 1 + np.abs(rules.measure(points, np.abs(plain))) + np.abs(rules.targets)
     tally.points += len(points)
     tally.acted += int((excess <= 0).all(1).sum())
     if np.any(excess > ROUNDING * sizes):
@@ -323,7 +323,9 @@ def main() -> int:
     while time.perf_counter() - started < given.seconds:
         one_case(seed, tally)
         seed += 1
-    print(markdown([{"members": name, "times": n} for name, n in sorted(tally.kinds.items())]))
+    print(
+        format_markdown([{"members": name, "times": n} for name, n in sorted(tally.kinds.items())])
+    )
     print(
         f"\n{seed - given.seed} cases, {tally.cells} cells: "
         + ", ".join(f"{n} {status}" for status, n in sorted(tally.answers.items()))

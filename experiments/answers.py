@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import CONFIGURATIONS
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.operate.answers import PRICES, LowerBound, answered
+from cg4ai.routing.operate.answers import PRICES, LowerBound, improve_answers
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.rules.violations import predictions
 from experiments.command import KEPT, Folder, command, say
@@ -40,7 +40,7 @@ def answers(
         say(json.dumps(rows[-1]))
         with (out / "answers.jsonl").open("a") as stream:
             stream.write(json.dumps(rows[-1]) + "\n")
-    print(markdown(rows))
+    print(format_markdown(rows))
     raise typer.Exit(KEPT)
 
 
@@ -58,12 +58,14 @@ def measured(asked: RouteSettings) -> dict[str, Any]:
     started = time.process_time()
     splits = predictions(router, vectors).numpy()
     predicting = time.process_time() - started
-    found = answered(made, vectors, splits, bound=bound, fallback=GAP)
+    found = improve_answers(made, vectors, splits, bound=bound, fallback=GAP)
     ours = time.process_time() - started
     started = time.process_time()
-    best = made.optimal(vectors).mlu  # values alone, warm from vector to vector
+    best = made.find_optimal(vectors).mlu  # values alone, warm from vector to vector
     solving = time.process_time() - started
-    true = made.utilisation(vectors, found.splits).max(axis=1) / np.maximum(best, 1e-300) - 1
+    true = (
+        made.compute_utilisation(vectors, found.splits).max(axis=1) / np.maximum(best, 1e-300) - 1
+    )
     left = (found.improved | found.solved).mean()
     return {
         "prices": len(bound.prices),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cg4ai.cli.program import guarded
+from cg4ai.cli.program import run_guarded
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 
@@ -47,7 +47,7 @@ def command(
         epilog=f"\b\nExample:\n  {name} {example}",
         context_settings={"help_option_names": ["-h", "--help"]},
     )(work)
-    return guarded(app, arguments, name)
+    return run_guarded(app, arguments, name)
 
 
 def say(text: str) -> None:

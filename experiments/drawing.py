@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.folders import ARRAYS
 from cg4ai.errors import RunFolderError
-from cg4ai.extras import optional
-from cg4ai.plots.drawing import png
+from cg4ai.extras import import_optional
+from cg4ai.plots.drawing import render_png
 from cg4ai.runs import files
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ def new_panels(
     columns: int, *, rows: int = 1, height: float = 4.2, widths: Sequence[float] | None = None
 ) -> tuple[Figure, list[Axes]]:
     """A figure of rows x columns panels, numbered row by row."""
-    figure: Figure = optional("matplotlib.figure").Figure(
+    figure: Figure = import_optional("matplotlib.figure").Figure(
         figsize=(5.5 * columns, height * rows), layout="constrained"
     )
     # draws to files; no window system is needed
-    optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
+    import_optional("matplotlib.backends.backend_agg").FigureCanvasAgg(figure)
     return figure, list(figure.subplots(rows, columns, squeeze=False, width_ratios=widths).flat)
 
 
@@ -41,5 +41,5 @@ def saved_arrays(run: Path) -> dict[str, NDArray[Any]]:
 
 def write(figure: Figure, target: Path) -> Path:
     """Written whole or not at all, since other processes may draw the same figure."""
-    files.write_bytes(target, png(figure))
+    files.write_bytes(target, render_png(figure))
     return target

@@ -11,20 +11,27 @@ import numpy as np
 import torch
 import typer
 
-from cg4ai.apps.folders import complete, trained
+from cg4ai.apps.folders import complete, load_trained
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.report.tables import csv_text, markdown, plain
+from cg4ai.report.tables import csv_text, format_markdown, format_plain
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.network.sndlib import by_name
-from cg4ai.routing.operate.failure_study import FOLDER, place_of, settled, shown, study, whole_of
-from cg4ai.routing.operate.link_failures import failure_of, link_of, reduced
-from cg4ai.routing.operate.rerouting import Effort, Whole
+from cg4ai.routing.network.sndlib import load_by_name
+from cg4ai.routing.operate.failure_study import (
+    FOLDER,
+    format_outcome,
+    is_settled,
+    load_whole_router,
+    name_failure_folder,
+    study,
+)
+from cg4ai.routing.operate.link_failures import failure_of, link_of, reduce_instance
+from cg4ai.routing.operate.rerouting import Effort, WholeRouter
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from experiments.command import KEPT, NOT_KEPT, Device, Folder, Quiet, Seed, command, say, silent
 
 CONFIGURATIONS = ("abilene-10-3", "geant-10-3", "nobel-us-10-3", "polska-5-3")
@@ -59,14 +66,14 @@ def failures(
             folder = out / f"{name}-{load:g}"
             router(folder, name, load, seed=seed, device=device)
             rows = study(folder, "single", effort, n_jobs=jobs, heard=_told(tell, folder))
-            whole = whole_of(folder)
+            whole = load_whole_router(folder)
             for row in rows:
                 row["renormalised"] = renormalised(whole, row, folder, effort)
             lines += [{"configuration": name, "load": load, **_line(row)} for row in rows]
             table.append({"configuration": name, "load": load, **summed_up(folder, rows)})
             files.write_bytes(out / "failures.csv", csv_text(lines).encode())
-            files.write_bytes(out / "table.md", markdown(table, digits=3).encode())
-    print(plain(table, digits=3))
+            files.write_bytes(out / "table.md", format_markdown(table, digits=3).encode())
+    print(format_plain(table, digits=3))
     kept = all(line["open"] == 0 for line in table)
     raise typer.Exit(KEPT if kept else NOT_KEPT)
 
@@ -100,32 +107,34 @@ def _parts(name: str) -> tuple[str, int, int]:
 
 
 def renormalised(
-    whole: Whole, row: Mapping[str, Any], folder: Path, effort: Effort
+    whole: WholeRouter, row: Mapping[str, Any], folder: Path, effort: Effort
 ) -> float | None:
     """The mean gap where the router's shares of paths that are left are renormalised, no more."""
     failure = failure_of(row["failure"], whole.instance)
-    left = reduced(whole.instance, failure)
+    left = reduce_instance(whole.instance, failure)
     if row["outcome"] != "shielded" or left.instance is None:
         return None
     made = left.instance
-    vectors = made.sample(effort.validation, derived_seed(effort.seed, 0, "validation"))
+    vectors = made.sample(effort.validation, derive_seed(effort.seed, 0, "validation"))
     shares = whole.router.predict(vectors)[:, left.paths]
     totals = np.zeros((len(vectors), len(made.demand_max)))
     np.add.at(totals.T, made.path_demand, shares.T)
     counts = np.bincount(made.path_demand)[made.path_demand]
     own = totals[:, made.path_demand]
     splits = np.where(own > 1e-9, shares / np.maximum(own, 1e-9), 1 / counts)
-    router, _ = trained(folder / FOLDER / place_of(failure))
+    router, _ = load_trained(folder / FOLDER / name_failure_folder(failure))
     behind = router.used[0].members
     assert isinstance(behind, ShieldedMembers)
-    safe = behind.shield.restored(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
-    return float((made.utilisation(vectors, safe).max(1) - made.optimal(vectors).mlu).mean())
+    safe = behind.shield.repair_outputs(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
+    return float(
+        (made.compute_utilisation(vectors, safe).max(1) - made.find_optimal(vectors).mlu).mean()
+    )
 
 
 def summed_up(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many there are of each outcome, and the gaps of those that are routed."""
-    whole = whole_of(folder)
-    network = by_name(whole.instance.name)
+    whole = load_whole_router(folder)
+    network = load_by_name(whole.instance.name)
     links = {link_of(*(network.nodes[node] for node in arc)) for arc in network.arcs}
     outcomes = [row["outcome"] for row in rows]
     routed = [row for row in rows if row["outcome"] == "shielded"]
@@ -138,7 +147,7 @@ def summed_up(folder: Path, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]
         "certificates": accepted,
         "infeasible": outcomes.count("infeasible"),
         "disconnected": outcomes.count("disconnected"),
-        "open": sum(not settled([row]) for row in rows),
+        "open": sum(not is_settled([row]) for row in rows),
         "gap without failure": summary.get("mean_mlu_gap"),
         "renormalised": _mean(routed, "renormalised"),
         "inherited": _mean(routed, "inherited_mean_mlu_gap"),
@@ -156,7 +165,7 @@ def _mean(rows: Sequence[Mapping[str, Any]], name: str) -> float | None:
 
 def _line(row: Mapping[str, Any]) -> dict[str, Any]:
     more = {"renormalised": row["renormalised"], "inherited": row.get("inherited_mean_mlu_gap")}
-    return {**shown(row), **more, "seconds": row["seconds"], "why": row.get("text")}
+    return {**format_outcome(row), **more, "seconds": row["seconds"], "why": row.get("text")}
 
 
 def _told(tell: Any, folder: Path) -> Any:

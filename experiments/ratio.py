@@ -16,10 +16,10 @@ import typer
 
 from cg4ai.colgen.loop import solve
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import CONFIGURATIONS, instance
-from cg4ai.routing.app import APPLICATION, Prepared
-from cg4ai.routing.operate.classical import oblivious
+from cg4ai.routing.app import APPLICATION, RoutingPreparation
+from cg4ai.routing.operate.classical import find_oblivious
 from cg4ai.routing.prove.ratio_proof import ratio_bytes
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.rules.violations import predictions
@@ -66,7 +66,7 @@ def ratio(
         with file.open("a") as stream:
             stream.write(json.dumps(known[name]) + "\n")
         say(json.dumps(known[name]))
-    print(markdown(list(known.values())))
+    print(format_markdown(list(known.values())))
     print(words(list(known.values())))
     raise typer.Exit(KEPT if all(row["accepted"] for row in known.values()) else NOT_KEPT)
 
@@ -81,7 +81,7 @@ def _known(file: Path) -> dict[str, dict[str, Any]]:
 def measured(asked: RouteSettings) -> dict[str, Any]:
     """One configuration: what is proven, by how many cells, and what the router does."""
     made = instance(asked.network, asked.demands, asked.paths, least=asked.least)
-    prepared = Prepared(asked, made)
+    prepared = RoutingPreparation(asked, made)
     started = time.process_time()
     anchor = prepared.ratio
     assert anchor is not None
@@ -96,8 +96,8 @@ def measured(asked: RouteSettings) -> dict[str, Any]:
         accepted, checked = False, float("nan")
     ratios = _ratios(made, router)
     return {
-        "oblivious": round(oblivious(made).level, 4),
-        "static": round(oblivious(made, made.region).level, 4),
+        "oblivious": round(find_oblivious(made).level, 4),
+        "static": round(find_oblivious(made, made.region).level, 4),
         "proven": anchor.ratio,
         "without cells": anchor.whole,
         "cells": anchor.leaves,
@@ -113,7 +113,9 @@ def _ratios(made: Any, router: Ensemble) -> np.ndarray[Any, Any]:
     """MLU / optimum of a router at random demand vectors."""
     vectors = made.sample(SAMPLES, 12345)
     splits = predictions(router, vectors).numpy()
-    return np.asarray(made.utilisation(vectors, splits).max(axis=1) / made.optimal(vectors).mlu)
+    return np.asarray(
+        made.compute_utilisation(vectors, splits).max(axis=1) / made.find_optimal(vectors).mlu
+    )
 
 
 def words(rows: list[dict[str, Any]]) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 import typer
 
 from cg4ai.apps.runner import perform
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing.app import Routing
-from cg4ai.routing.demands.scaling import both, factor_of, said_first
+from cg4ai.routing.demands.scaling import factor_of, format_both, format_notice
 from cg4ai.routing.options import CAPACITIES_AUTO
 from cg4ai.routing.settings import RouteSettings
 from experiments.command import KEPT, NOT_KEPT, Device, Folder, Seed, Threads, command, say
@@ -92,8 +92,10 @@ def tables(summary: dict[str, Any]) -> str:
         for name, row in found["ratio"].items()
     ]
     inside, factor = found.get("ratio_inside", {}), factor_of(summary)
-    worst, level = (both(found.get(key, 0), factor, ".3f") for key in ("worst_optimum", "level"))
-    scaled = "".join(f"{line}\n\n" for line in said_first(factor))
+    worst, level = (
+        format_both(found.get(key, 0), factor, ".3f") for key in ("worst_optimum", "level")
+    )
+    scaled = "".join(f"{line}\n\n" for line in format_notice(factor))
     return (
         f"{scaled}"
         f"**{summary['network']}**, {summary['demands']} demands, {summary['links']} links: "
@@ -102,7 +104,7 @@ def tables(summary: dict[str, Any]) -> str:
         f"Strength {summary['strength']}; the set's worst optimum lies between "
         f"{worst} and {level}. Training "
         f"{summary['total_s']:.0f} s, evaluation {summary['evaluation_s']:.0f} s.\n\n"
-        f"{markdown(rows)}\n"
+        f"{format_markdown(rows)}\n"
     )
 
 

@@ -31,7 +31,7 @@ from cg4ai.plots import (
     plot_utilisation,
     plot_weights,
 )
-from cg4ai.plots.drawing import figure_of, styled
+from cg4ai.plots.drawing import figure_of, use_page_style
 from cg4ai.routing import instance
 from cg4ai.rules import Box, Probability
 
@@ -66,7 +66,7 @@ def figures() -> Pictures:
         warnings.simplefilter("ignore", FitWarning)  # it is to end at this limit
         stumps.fit(X[seen], y[seen], requirements=rules)
     made = instance("abilene", demands=10)
-    loads = made.utilisation(made.sample(500, seed=0), made.robust.split)
+    loads = made.compute_utilisation(made.sample(500, seed=0), made.robust.split)
     links = ["->".join(arc) for arc in made.arcs]
     drawn: list[tuple[str, str, Callable[[Any], object]]] = [
         (
@@ -102,7 +102,7 @@ def figures() -> Pictures:
             lambda ax: plot_utilisation(loads, links, ax=ax),
         ),
     ]
-    with styled():
+    with use_page_style():
         for name, _, draw in drawn:
             figure_of(draw, (5.6, 3.6)).savefig(GALLERY / f"{name}.svg", facecolor="white")
     return [

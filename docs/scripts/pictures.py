@@ -22,11 +22,11 @@ from cg4ai.records import Array
 from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.evaluate import plain_router
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.network.layout import Layout, drawn
+from cg4ai.routing.network.layout import NetworkPicture, draw_network
 from cg4ai.routing.prove.attack import timed_attack
 from cg4ai.routing.prove.guarantee import write_shield_proof
 from cg4ai.routing.settings import RouteSettings
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai_checker import check
 from cg4ai_checker.verify import Verdict
 
@@ -77,14 +77,15 @@ def demonstrated(seed: int = 0) -> Demo:
     task, made = APPLICATION.problem(prepared), prepared.instance
     result = solve(task.problem, task.settings)
     plain = plain_router(task.problem, settings, result, Deadline())
-    attack_seed = derived_seed(seed, 0, "final attack") % 2**31
+    attack_seed = derive_seed(seed, 0, "final attack") % 2**31
     found = timed_attack(made, plain, settings, seed=attack_seed, review=Review())
     worst = found.demands[None]
     with tempfile.TemporaryDirectory() as folder:
         written = write_shield_proof(Path(folder), made, result.ensemble)
         verdict = check(Path(folder) / written["certificate"]["file"])
     loads = [
-        made.utilisation(worst, router.predict(worst))[0] for router in (plain, result.ensemble)
+        made.compute_utilisation(worst, router.predict(worst))[0]
+        for router in (plain, result.ensemble)
     ]
     return Demo(made, loads[0], loads[1], verdict)
 
@@ -150,7 +151,9 @@ def beside(a: tuple[float, float], b: tuple[float, float]) -> tuple[float, float
     return a[0] + dx, a[1] + dy, b[0] + dx, b[1] + dy
 
 
-def panel(made: Instance, layout: Layout, loads: Array, *, left: float, top: float) -> list[str]:
+def panel(
+    made: Instance, layout: NetworkPicture, loads: Array, *, left: float, top: float
+) -> list[str]:
     """The network with its links by utilisation, at a part of its layout's size."""
     at = {name: (left + ACROSS * x, top + DOWN * y) for name, (x, y) in layout.places.items()}
     order = loads.argsort(kind="stable")  # the fullest on top
@@ -184,7 +187,7 @@ def legend(x: float, y: float) -> list[str]:
 
 
 def network_picture(demo: Demo) -> str:
-    layout = drawn(replace(demo.network, all_arcs=None))  # without a second node at Atlanta
+    layout = draw_network(replace(demo.network, all_arcs=None))  # without a second node at Atlanta
     worst, kept = float(demo.plain.max()), float(demo.ruled.max())
     source, target = (CITIES[node] for node in demo.network.arcs[int(demo.plain.argmax())])
     above = int((demo.plain > KEPT).sum())

@@ -13,13 +13,13 @@ import typer
 
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from cg4ai.routing import CONFIGURATIONS, instance
 from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.settings import Guarantee, RouteSettings, Sees
 from cg4ai.routing.train.agents import agents_of
 from cg4ai.routing.train.anchors import anchor
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai_checker.run_folder import compare
 from cg4ai_checker.verify import check
 from experiments.command import KEPT, NOT_KEPT, Folder, Seed, command, say
@@ -61,8 +61,8 @@ def agents(
     rows: list[dict[str, Any]] = []
     for name in chosen:
         rows += measured(name, out, asked, limit=time_limit)
-        (out / "table.md").write_text(markdown(rows))
-    print(markdown([*rows, *means(rows)]))
+        (out / "table.md").write_text(format_markdown(rows))
+    print(format_markdown([*rows, *means(rows)]))
     raise typer.Exit(KEPT if all(row["as asked"] for row in rows) else NOT_KEPT)
 
 
@@ -72,10 +72,10 @@ def measured(
     """A row for the best constant split, then one for each router."""
     network, demands, paths = name.rsplit("-", 2)
     made = instance(network, int(demands), int(paths), load=asked["load"])
-    vectors = made.sample(asked["validation"], derived_seed(asked["seed"], 0, "validation"))
-    static = anchor(made, made.sample(SAMPLES, derived_seed(asked["seed"], 0, "static")))
+    vectors = made.sample(asked["validation"], derive_seed(asked["seed"], 0, "validation"))
+    static = anchor(made, made.sample(SAMPLES, derive_seed(asked["seed"], 0, "static")))
     splits = np.tile(static, (len(vectors), 1))
-    gap = made.utilisation(vectors, splits).max(axis=1) - made.optimal(vectors).mlu
+    gap = made.compute_utilisation(vectors, splits).max(axis=1) - made.find_optimal(vectors).mlu
     first = {"configuration": name, "sees": "nothing", "guarantee": "constant split", "agents": ""}
     yield first | {"mean gap": gap.mean(), "largest": gap.max(), "as asked": True}
     for guarantee in GUARANTEES:

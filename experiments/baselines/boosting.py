@@ -22,7 +22,7 @@ from cg4ai.members import NetworkMembers
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
 from cg4ai.rules.labels import member_margins
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai.solvers.highs import OPTIMAL, LinearProgram
 from experiments.baselines.records import (
     BaselineData,
@@ -130,7 +130,7 @@ def boost(data: BaselineData, settings: BaselineSettings, *, seed: int) -> Fitte
     while (held := sum(map(len, parts))) < settings.members:
         size = min(settings.per_round, settings.members - held)
         models = [Model(learner, trained + index) for index in range(size)]
-        proposed = learners(data, models, image_weights, seed=derived_seed(seed, trained, "boost"))
+        proposed = learners(data, models, image_weights, seed=derive_seed(seed, trained, "boost"))
         trained += size
         margins = probability_margins(proposed, data)
         better = np.flatnonzero(margins @ image_weights > bound + EDGE_TOLERANCE)
@@ -166,7 +166,7 @@ def fit_boosting(
     data: BaselineData, candidates: Sequence[BaselineSettings], seed: int, repeats: int
 ) -> list[Fitted]:
     return [
-        boost(data, settings, seed=derived_seed(seed, repeat, "repeat"))
+        boost(data, settings, seed=derive_seed(seed, repeat, "repeat"))
         for settings in candidates
         for repeat in range(repeats)
     ]

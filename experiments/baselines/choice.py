@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.holdout import LabelledData, split
+from cg4ai.estimators.holdout import LabelledData, split_rows
 from cg4ai.records import Array, IntArray
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from experiments.baselines.records import BaselineData, BaselineSettings, Fitted, Method
 
 FRACTION = 0.2
@@ -57,9 +57,9 @@ def hold_out(data: BaselineData, *, seed: int) -> Validation:
         )
     positions = np.arange(len(data.labels))
     labelled = LabelledData(positions[:, None].astype(float), data.labels, np.ones(len(positions)))
-    generator = np.random.default_rng(derived_seed(seed, 0, "validation"))
+    generator = np.random.default_rng(derive_seed(seed, 0, "validation"))
     kept, held = (
-        part.inputs[:, 0].astype(np.int64) for part in split(labelled, FRACTION, generator)
+        part.inputs[:, 0].astype(np.int64) for part in split_rows(labelled, FRACTION, generator)
     )
     if not len(held):
         raise InvalidInput(
@@ -143,7 +143,7 @@ def _tried(
         for settings in candidates
     ]
     tries = 1 if many else repeats
-    fitted = method.fit_all(validation.training, smaller, derived_seed(seed, 0, "choice"), tries)
+    fitted = method.fit_all(validation.training, smaller, derive_seed(seed, 0, "choice"), tries)
     return [
         _judged(method, settings, fitted[tries * index : tries * (index + 1)], validation)
         for index, settings in enumerate(candidates)

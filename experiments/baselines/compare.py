@@ -11,7 +11,7 @@ import numpy as np
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
-from cg4ai.report.tables import markdown
+from cg4ai.report.tables import format_markdown
 from experiments.baselines.boosting import BOOSTING
 from experiments.baselines.choice import tuned
 from experiments.baselines.enforcing import DC3, LAGRANGIAN, PENALTY
@@ -91,8 +91,8 @@ def compare(
     if augmented and data.soft_inputs is None:
         raise InvalidInput("augmented=True needs soft_inputs in the data")
     used = data if augmented else data.without_soft()
-    points = arrays.matrix(test_inputs, "test_inputs")
-    answers = arrays.labels(test_labels, "test_labels", len(points))
+    points = arrays.as_matrix(test_inputs, "test_inputs")
+    answers = arrays.as_labels(test_labels, "test_labels", len(points))
     base = paper_settings(
         rule, threshold, augmented=augmented, members=members, hidden=hidden, device=device
     )
@@ -152,7 +152,7 @@ def comparison_markdown(rows: Sequence[ComparisonRow]) -> str:
     def per_cent(share: float | None) -> float | None:
         return None if share is None else 100 * share
 
-    return markdown(
+    return format_markdown(
         [
             {
                 "method": f"{row.method} (oracle)" if row.oracle else row.method,

@@ -58,7 +58,7 @@ class BaselineData:
             self._check_sources()
 
     def _check_pair(self, inputs: str, labels: str) -> None:
-        points = arrays.matrix(getattr(self, inputs), inputs)
+        points = arrays.as_matrix(getattr(self, inputs), inputs)
         width = np.shape(self.inputs)[1]
         if points.shape[1] != width:
             raise InvalidInput(f"{inputs} must be (m, {width}) like inputs, got {points.shape}")
@@ -67,7 +67,7 @@ class BaselineData:
                 f"{labels} must be ({len(points)},), one per row of {inputs}, "
                 f"got {np.shape(getattr(self, labels))}"
             )
-        known = arrays.labels(getattr(self, labels), labels, len(points))
+        known = arrays.as_labels(getattr(self, labels), labels, len(points))
         if known.max() >= self.classes:
             raise InvalidInput(
                 f"{labels} must be below classes={self.classes}, got {known.max()}; "
@@ -229,14 +229,14 @@ class BaselineResult:
 
     def predict(self, inputs: Any) -> Array:
         """Scores (N, classes) for inputs (N, d), without any label."""
-        return self.fitted.predict(arrays.matrix(inputs, "inputs"))
+        return self.fitted.predict(arrays.as_matrix(inputs, "inputs"))
 
     def predict_labelled(self, inputs: Any, labels: Any) -> Array:
         """Scores where the labels are known: corrected by methods that correct by labels."""
         scores = self.predict(inputs)
         if self.fitted.correct is None:
             return scores
-        return self.fitted.correct(scores, arrays.labels(labels, "labels", len(scores)))
+        return self.fitted.correct(scores, arrays.as_labels(labels, "labels", len(scores)))
 
 
 # (data, candidates, seed, repeats) -> candidates x repeats, the repeats of a candidate together

@@ -15,7 +15,7 @@ from cg4ai.colgen.pricing.gradient.training import LossOf, Training, train
 from cg4ai.members import NetworkArchitecture, NetworkMembers
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.seeds import derive_seed, generator
 from experiments.baselines.records import (
     BaselineData,
     BaselineSettings,
@@ -57,11 +57,11 @@ class Stack:
             soft_inputs, soft_labels = self._tensors(data.soft_inputs, data.soft_labels)
             self._pool = torch.cat([self.inputs, soft_inputs])
             self._pool_labels = torch.cat([self.labels, soft_labels])
-        self._batches = generator(derived_seed(seed, 0, "batches"))
+        self._batches = generator(derive_seed(seed, 0, "batches"))
 
     def _fresh(self, seed: int) -> Parameters:
         starts = [
-            self.architecture.initialise(1, generator(derived_seed(seed, model.index, "member")))
+            self.architecture.initialise(1, generator(derive_seed(seed, model.index, "member")))
             for model in self.models
         ]
         return {

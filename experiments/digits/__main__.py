@@ -9,7 +9,7 @@ from typing import Any
 from typer.core import TyperGroup
 
 from cg4ai.cli.options import Given, settings_command
-from cg4ai.cli.program import add_run_commands, epilog, guarded, new_program
+from cg4ai.cli.program import add_run_commands, format_epilog, new_program, run_guarded
 from cg4ai.cli.training import train_application
 from cg4ai.settings import RunOptions
 from experiments.digits import NAME, PROGRAM
@@ -64,17 +64,17 @@ settings_command(
     DigitsSettings,
     train,
     short_help="Train a digit classifier that answers listed images right.",
-    epilog=epilog(EXAMPLES["train"]),
+    epilog=format_epilog(EXAMPLES["train"]),
 )
 add_run_commands(app, EXAMPLES)
 app.command(
-    short_help="The paper's experiments: train, tables, figures.", epilog=epilog([EXAMPLE])
+    short_help="The paper's experiments: train, tables, figures.", epilog=format_epilog([EXAMPLE])
 )(reproduce)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are the process's own if None."""
-    return guarded(app, arguments, PROGRAM)
+    return run_guarded(app, arguments, PROGRAM)
 
 
 if __name__ == "__main__":

@@ -22,18 +22,18 @@ from cg4ai.apps.protocol import (
     Proposition,
     Rule,
     Signature,
-    Solved,
-    Task,
     TrainedDefaults,
+    TrainingOutcome,
+    TrainingTask,
 )
-from cg4ai.apps.runner import Outcome, Screen, perform
+from cg4ai.apps.runner import RunOutcome, Screen, perform
 from cg4ai.clock import Review
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.records import Array, IntArray
-from cg4ai.report.story import Saved, Story
+from cg4ai.report.story import SavedRun, Story
 from cg4ai.rules import Margin, Probability
 from cg4ai.runs.files import read_given
 from cg4ai.runs.folder import Run
@@ -97,7 +97,7 @@ class DigitsApplication:
             )
         return wanted
 
-    def reopen(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Task:
+    def reopen(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> TrainingTask:
         """The base member is trained again only where the rows are about it.
 
         What is trained further stands beside a whole group, so that few members do; weights alone,
@@ -112,7 +112,7 @@ class DigitsApplication:
         base = _base(settings, split) if settings.scenario in ("correct", "robust") else None
         wanted = self.demand_of(settings, split, base)
         problem = digits_problem(wanted, settings, base=base)
-        return Task(problem, digit_settings(settings, wanted), "", patch_trains=True)
+        return TrainingTask(problem, digit_settings(settings, wanted), "", patch_trains=True)
 
     def _attacks(self, settings: DigitsSettings) -> tuple[Attack, ...]:
         if self.attacks or settings.scenario != "robust" or settings.radius:
@@ -134,7 +134,7 @@ class DigitsApplication:
             "data_sha256": _digest(prepared.split.digits),
         }
 
-    def problem(self, prepared: Prepared) -> Task:
+    def problem(self, prepared: Prepared) -> TrainingTask:
         asked = prepared.settings
         problem = digits_problem(prepared.demand, asked, base=prepared.base)
         settings = digit_settings(asked, prepared.demand)
@@ -142,17 +142,19 @@ class DigitsApplication:
             f"training: up to {settings.iteration_limit} groups of {asked.group} networks on "
             f"{asked.n} images, {asked.steps} steps each"
         )
-        return Task(problem, settings, words)
+        return TrainingTask(problem, settings, words)
 
-    def listening(self, task: Task, run: Run | None) -> Task:
+    def attach_journal(self, task: TrainingTask, run: Run | None) -> TrainingTask:
         journal = Journal(task.problem, run)
         return replace(task, problem=journal.listen(), heard=journal.iteration, journal=journal)
 
-    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
+    def conclude(
+        self, prepared: Prepared, task: TrainingTask, solved: TrainingOutcome, run: Run | None
+    ) -> TrainingOutcome:
         return solved
 
     def evaluate(
-        self, prepared: Prepared, task: Task, solved: Solved, review: Review
+        self, prepared: Prepared, task: TrainingTask, solved: TrainingOutcome, review: Review
     ) -> Evaluation:
         return evaluate(prepared, solved.result, task.journal, review)
 
@@ -173,7 +175,7 @@ class DigitsApplication:
                 "python -m experiments.digits has written"
             ) from error
 
-    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+    def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         return story(summary, saved)
 
 
@@ -199,7 +201,7 @@ class Classifier(TrainedDefaults):
         return "logit" if self.outputs == "logits" else "probability"
 
     def inputs(self, table: CsvTable) -> Array:
-        return table.numbers(PIXEL_NAMES)
+        return table.get_numbers(PIXEL_NAMES)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
         """Images with a pixel that is none."""
@@ -265,13 +267,13 @@ class Classifier(TrainedDefaults):
         """The images that the run lists, read once; None where attacks found them in training."""
         return demanded(self.settings).rows
 
-    def stated(self, table: CsvTable) -> list[Rule]:
+    def get_own_rules(self, table: CsvTable) -> list[Rule]:
         """The demand on images whose answer the table names; without that column on the run's."""
         if LABEL in table.names:
             return self.rules(None, table)
         return [] if self._required is None else [self._listed(*self._required)]
 
-    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+    def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         stored = dict(self.settings)
         described = stored.pop("description", None)
         asked = DigitsSettings.from_mapping(stored)
@@ -301,11 +303,12 @@ def _base(settings: DigitsSettings, split: Split) -> Ensemble:
 
 def labels_of(table: CsvTable) -> IntArray:
     """The digits (n,) that a table demands of its images."""
-    given = table.numbers([LABEL])[:, 0]
+    given = table.get_numbers([LABEL])[:, 0]
     wrong = np.flatnonzero(~np.isin(given, np.arange(CLASSES)))
     if len(wrong):
         raise InvalidInput(
-            f"{table.where(int(wrong[0]), LABEL)} is {given[wrong[0]]:g}, not a digit from 0 to "
+            f"{table.format_position(int(wrong[0]), LABEL)} is {given[wrong[0]]:g}, not a digit "
+            "from 0 to "
             f"{CLASSES - 1}; correct it or remove the row"
         )
     return given.astype(np.int64)
@@ -321,7 +324,7 @@ def added_images(file: Path, split: Split, asked: DigitsSettings) -> Rule:
     if file.suffix != ".json":
         table = read_csv(file)
         labels = labels_of(table)
-        rule = listed(table.numbers(PIXEL_NAMES), labels, asked, name=file.stem, own=True)
+        rule = listed(table.get_numbers(PIXEL_NAMES), labels, asked, name=file.stem, own=True)
         return Rule(rule, names, table, np.arange(len(labels)))
     images, labels = _named_images(file, split, asked)
     return Rule(listed(images, labels, asked, name=file.stem, own=True), names)
@@ -383,7 +386,7 @@ def train(
     attacks: Sequence[Attack] = (),
     out: str | Path | None = None,
     screen: Screen | None = None,
-) -> Outcome[Prepared]:
+) -> RunOutcome[Prepared]:
     """Train and measure a classifier in Python; `attacks` are further ones of the scenario robust.
 
     Each is a function (mixture, images, labels, *, seed) -> images.

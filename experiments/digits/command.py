@@ -108,7 +108,7 @@ def reproduce(
 
 def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, quiet: bool) -> int:
     """Run the parts that are missing, then tables and figures of all that is there."""
-    from cg4ai.report.tables import plain
+    from cg4ai.report.tables import format_plain
     from experiments.digits import figures, tables
     from experiments.digits import reproduce as training
     from experiments.digits.units import ended
@@ -125,7 +125,7 @@ def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, qui
         outcome = training.reproduce(names, plan, force=force, say=silent if quiet else say)
     saved = tables.write_tables(plan.folder, note=QUICK_NOTE if plan.quick else "")
     drawn = figures.all_figures(plan.folder, plan.folder / "figures")
-    print(plain(tables.totals(saved)))
+    print(format_plain(tables.totals(saved)))
     print(f"Tables: {plan.folder / tables.FOLDER / 'tables.md'}; figures: {len(drawn)}")
     if outcome.left:
         print(f"Left to other processes or for later: {len(outcome.left)}", file=sys.stderr)

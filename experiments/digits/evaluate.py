@@ -20,7 +20,7 @@ from cg4ai.ensemble.claims import record_audited
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Box
-from cg4ai.rules.violations import Predictor
+from cg4ai.rules.violations import OutputModel
 from experiments.digits.data import CLASSES, PIXELS, Split
 from experiments.digits.journal import Journal
 from experiments.digits.problem import RELABELLED, RELABELLED_AS, Demand, listed
@@ -43,7 +43,7 @@ class Prepared:
 def evaluate(prepared: Prepared, result: Result, journal: Journal, review: Review) -> Evaluation:
     """Recompute every required image, then the accuracy on the test images."""
     split, asked, ensemble = prepared.split, prepared.settings, result.ensemble
-    review.begins("required images and test images")  # a moment's work, whatever the time
+    review.begin_step("required images and test images")  # a moment's work, whatever the time
     images, labels = required(prepared, journal)
     kept, worst = len(labels), None
     if len(labels):
@@ -192,7 +192,7 @@ def _robustness(prepared: Prepared, ensemble: Ensemble, review: Review) -> dict[
     ):
         for when, mixture in (("before", prepared.base), ("after", ensemble)):
             what = f"attacks on {part} images, {when} training under rules"
-            if not review.begins(what, needed=longest_s):
+            if not review.begin_step(what, needed=longest_s):
                 continue
             started = clock.now()
             found = robustness(mixture, pictures, truth, prepared.demand.attacks, seed=split.seed)
@@ -218,7 +218,7 @@ def _within(prepared: Prepared, result: Result, review: Review) -> dict[str, Any
     measured: list[Radius] = []
     for image, label in zip(split.train_images, split.train_labels, strict=True):
         longest_s, number = max((one.seconds for one in measured), default=0.0), len(measured)
-        if number == asked.radii or not review.begins(f"radius {number}", needed=longest_s):
+        if number == asked.radii or not review.begin_step(f"radius {number}", needed=longest_s):
             break
         measured.append(exact_radius(result.ensemble, image, int(label)))
     if measured:
@@ -233,7 +233,7 @@ def _within(prepared: Prepared, result: Result, review: Review) -> dict[str, Any
 
 
 def exact_radius(
-    mixture: Predictor, image: Array, label: int, *, seconds: float = math.inf
+    mixture: OutputModel, image: Array, label: int, *, seconds: float = math.inf
 ) -> Radius:
     """The largest change of every pixel, pixels staying in [0, 1], that keeps the answer."""
     whole = Box(np.zeros(PIXELS), np.ones(PIXELS))
@@ -263,7 +263,7 @@ class Robustness:
 
 
 def robustness(
-    mixture: Predictor, images: Array, labels: IntArray, attacks: Sequence[Attack], *, seed: int
+    mixture: OutputModel, images: Array, labels: IntArray, attacks: Sequence[Attack], *, seed: int
 ) -> Robustness:
     """Attack this very mixture with every attack, on every image."""
     right = ~broken(mixture, images, labels)

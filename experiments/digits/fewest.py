@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linprog
 
-from cg4ai.apps.protocol import Evaluation, Solved, Task
+from cg4ai.apps.protocol import Evaluation, TrainingOutcome, TrainingTask
 from cg4ai.clock import Deadline, Review
-from cg4ai.colgen.pricing.reduced_cost import row_values
+from cg4ai.colgen.pricing.reduced_cost import compute_row_values
 from cg4ai.ensemble.audit import audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
@@ -35,7 +35,7 @@ class Study(DigitsApplication):
     """The digits application with the count of columns and its first group in its summary."""
 
     def evaluate(
-        self, prepared: Prepared, task: Task, solved: Solved, review: Review
+        self, prepared: Prepared, task: TrainingTask, solved: TrainingOutcome, review: Review
     ) -> Evaluation:
         found = super().evaluate(prepared, task, solved, review)
         review.say("counting the fewest columns that meet every row")
@@ -71,7 +71,9 @@ def counted(prepared: Prepared, journal: Journal) -> Mapping[str, Any]:
     assert rows is not None  # images are listed
     average = journal.average(prepared.base.layout)
     (part,) = average.parts
-    values = row_values(rows, average.layout, part.members, part.blocks, str(average.device))
+    values = compute_row_values(
+        rows, average.layout, part.members, part.blocks, str(average.device)
+    )
     try:
         return {"fewest_columns": fewest_columns(values, rows.bounds, tolerance=TOLERANCE)}
     except TooLong:
@@ -114,7 +116,7 @@ def shortfall(values: Array, bounds: Array, deadline: Deadline) -> float:
         A_eq=np.append(0.0, np.ones(members))[None],
         b_eq=[1.0],
         method="highs",
-        options={"time_limit": min(PROGRAM_S, max(1e-3, deadline.left()))},
+        options={"time_limit": min(PROGRAM_S, max(1e-3, deadline.compute_seconds_left()))},
     )
     if answer.status == LIMIT_REACHED or deadline.passed:
         raise TooLong(f"a program of {rows} rows and {members} members took too long")

@@ -15,13 +15,13 @@ from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.colgen.pricing.reduced_cost import row_values
+from cg4ai.colgen.pricing.reduced_cost import compute_row_values
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
-from cg4ai.objectives import cross_entropy
+from cg4ai.objectives import compute_cross_entropy
 from cg4ai.protocols import (
     Architecture,
     ArchitectureDefaults,
@@ -33,7 +33,7 @@ from cg4ai.protocols import (
 )
 from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.seeds import derive_seed, generator
 from experiments.digits.data import CLASSES, PIXELS
 from experiments.digits.settings import Rule
 
@@ -215,7 +215,7 @@ class Both(WrappingPricer):
 
 def _values(rows: Rows, part: Part, device: str) -> Array:
     """(len(rows), members): each member's own row value."""
-    return row_values(rows, Layout.single(CLASSES), part.members, part.blocks, device)
+    return compute_row_values(rows, Layout.single(CLASSES), part.members, part.blocks, device)
 
 
 def base_member(
@@ -230,8 +230,8 @@ def base_member(
     y = torch.as_tensor(labels)
 
     def loss(parameters: Parameters, step: int) -> Tensor:
-        return cross_entropy(logits.forward(parameters, x), y).mean(-1)
+        return compute_cross_entropy(logits.forward(parameters, x), y).mean(-1)
 
-    start = logits.initialise(1, generator(derived_seed(seed, 0, "base member")))
+    start = logits.initialise(1, generator(derive_seed(seed, 0, "base member")))
     usual = Training(1000, learning_rate=1e-3, schedule="plateau", patience=50, decay=1.0)
     return network(rule, hidden).members(train(start, loss, usual, models=1))

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.protocol import Task
+from cg4ai.apps.protocol import TrainingTask
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.problem import Problem
@@ -22,7 +22,7 @@ from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Margin, Probability
 from cg4ai.rules.rows import Rows
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai.settings import Settings, hidden_setting
 from experiments.digits.data import CLASSES
 from experiments.digits.evaluate import Prepared
@@ -60,14 +60,14 @@ class PublishedDigits(Study):
     def describe(self, prepared: Prepared) -> dict[str, Any]:
         return {**super().describe(prepared), "mode": "paper"}
 
-    def problem(self, prepared: Prepared) -> Task:
+    def problem(self, prepared: Prepared) -> TrainingTask:
         asked = prepared.settings
         settings = published_settings(asked, prepared.demand)
         words = (
             f"training: up to {settings.column_limit} networks on {asked.n} images, one at a "
             f"time, {asked.steps} epochs each at most"
         )
-        return Task(published_problem(prepared), settings, words)
+        return TrainingTask(published_problem(prepared), settings, words)
 
 
 def published_settings(recipe: Recipe, wanted: Demand) -> Settings:
@@ -93,7 +93,7 @@ def published_problem(prepared: Prepared) -> Problem:
         assert wanted.loss is not None
         withstand = Withstand(*wanted.loss, wanted.attacks, asked.rule, asked.threshold)
         requirements.append(withstand)
-        seed = derived_seed(asked.seed, 0, "base attack")
+        seed = derive_seed(asked.seed, 0, "base attack")
         inputs, which = attacked(prepared.base, withstand, seed=seed)
         if len(which):
             start_rows.append(withstand.rows_at(inputs, which, len(requirements) - 1))

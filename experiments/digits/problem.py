@@ -24,8 +24,8 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Probability
 from cg4ai.rules.regions import Box
 from cg4ai.rules.rows import Rows
-from cg4ai.rules.violations import Predictor
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.rules.violations import OutputModel
+from cg4ai.seeds import derive_seed, generator
 from cg4ai.settings import Settings
 from experiments.digits.data import CLASSES, Split
 from experiments.digits.members import DigitPricer, SmoothNetwork
@@ -59,7 +59,7 @@ def demand(
     scenario: Scenario,
     split: Split,
     *,
-    base: Predictor | None,
+    base: OutputModel | None,
     hard_per_class: int | None = None,
     constraints_only: bool = False,
     attacks: Sequence[Attack] = (),
@@ -135,7 +135,7 @@ class DigitLoss(Supervised):
         return Batch(inputs[pick].to(device=device, dtype=dtype), targets[pick].to(device), None)
 
 
-def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor | None) -> Problem:
+def digits_problem(wanted: Demand, recipe: Recipe, *, base: OutputModel | None) -> Problem:
     """Objective, rows, pricer and, where attacked, the first cuts: what fools the base member."""
     requirements: list[Margin | Probability | Withstand] = []
     start_rows: list[Rows] = []
@@ -148,7 +148,7 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: Predictor | None) ->
         assert base is not None
         withstand = Withstand(*wanted.loss, wanted.attacks, recipe.rule, recipe.threshold)
         requirements.append(withstand)
-        inputs, which = attacked(base, withstand, seed=derived_seed(recipe.seed, 0, "base attack"))
+        inputs, which = attacked(base, withstand, seed=derive_seed(recipe.seed, 0, "base attack"))
         if len(which):
             start_rows.append(withstand.rows_at(inputs, which, len(requirements) - 1))
     return Problem(
@@ -200,7 +200,7 @@ def _objective(wanted: Demand, recipe: Recipe) -> DigitLoss:
     images, labels = wanted.loss
     soft = None
     if recipe.copies:
-        made = generator(derived_seed(recipe.seed, 0, "copies"))
+        made = generator(derive_seed(recipe.seed, 0, "copies"))
         plain = torch.as_tensor(images, dtype=torch.float32)
         affine = Affine(recipe.turn, recipe.scale, recipe.shift)
         copies = [affine.copies(plain, made) for _ in range(recipe.copies)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.records import StopReason
-from cg4ai.report.wording import STOPS, optimality, seconds, stopped
+from cg4ai.report.wording import STOPS, describe_optimality, describe_seconds, describe_stop
 
 STOPPED = {
     **STOPS,
@@ -41,10 +41,10 @@ def trained(summary: Mapping[str, Any]) -> list[str]:
     """
     loss = "mean loss over the training images at the weights of least loss"
     return [
-        stopped(summary, STOPPED),
+        describe_stop(summary, STOPPED),
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture.",
-        *([] if summary["constraints_only"] else optimality(summary, loss)),
-        seconds(summary, searching="attacks and scans"),
+        *([] if summary["constraints_only"] else describe_optimality(summary, loss)),
+        describe_seconds(summary, searching="attacks and scans"),
     ]
 
 

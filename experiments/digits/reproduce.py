@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.folders import ARRAYS, asked_of, complete
+from cg4ai.apps.folders import ARRAYS, complete, get_asked_settings
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, RunFolderError, did_you_mean
-from cg4ai.parallel import as_they_come
+from cg4ai.parallel import iterate_as_completed
 from cg4ai.runs import files
 from cg4ai.runs.folder import FolderLock, Run
 from cg4ai.seeds import generator
@@ -154,7 +154,9 @@ def _pass(outcome: Outcome, plan: Plan, *, force: bool, say: Callable[[str], Non
     done, failed, pending = dict(outcome.done), dict(outcome.failed), outcome.left
     all_of_them = len(done) + len(failed) + len(pending)
     interrupted = False
-    attempts = as_they_come(partial(_attempt, plan=plan, force=force), pending, n_jobs=plan.jobs)
+    attempts = iterate_as_completed(
+        partial(_attempt, plan=plan, force=force), pending, n_jobs=plan.jobs
+    )
     try:
         for attempt in attempts:
             interrupted = interrupted or attempt.interrupted
@@ -223,7 +225,7 @@ def _claims(unit: Unit, plan: Plan) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise files.unwritable(folder, error) from error
+        raise files.make_unwritable_error(folder, error) from error
     return folder
 
 
@@ -313,7 +315,7 @@ def _experiment(unit: Unit, plan: Plan, run: Run) -> dict[str, Any]:
     kind = VARIANTS[unit.variant]
     if isinstance(kind, Baseline):
         return _baseline_settings(unit, kind, plan)
-    asked = asked_of(run, wanted_mixture(unit, plan))
+    asked = get_asked_settings(run, wanted_mixture(unit, plan))
     return {name: value for name, value in asked.items() if name not in NOT_THE_EXPERIMENT}
 
 

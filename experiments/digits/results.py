@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.records import StopReason
-from cg4ai.report.tables import csv_text, markdown
+from cg4ai.report.tables import csv_text, format_markdown
 from cg4ai.runs import files
 from experiments.digits.units import GROUPS, SEEDS, VARIANTS, Unit, ended, units
 
@@ -64,7 +64,7 @@ class Table:
     def markdown(self) -> str:
         titles = dict.fromkeys(title for row in self.rows for title in row)
         shown = [{title: _shown(row.get(title)) for title in titles} for row in self.rows]
-        body = markdown(shown) if shown else "Nothing of this has ended.\n"
+        body = format_markdown(shown) if shown else "Nothing of this has ended.\n"
         return f"## {self.title}\n\n{self.note}\n\n{body}"
 
     def csv(self) -> str:

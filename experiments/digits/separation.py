@@ -22,8 +22,8 @@ from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.labels import member_margins
 from cg4ai.rules.regions import Box
 from cg4ai.rules.requirement import Requirement, RequirementDefaults
-from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, shortfall
-from cg4ai.rules.violations import Predictor, predictions
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, compute_shortfall
+from cg4ai.rules.violations import OutputModel, predictions
 from experiments.digits.data import CLASSES, PIXELS
 from experiments.digits.settings import Rule
 
@@ -34,22 +34,22 @@ class Attack(Protocol):
     """What the robust scenario asks of an attack; functions of this shape will do."""
 
     def __call__(
-        self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int
+        self, mixture: OutputModel, images: Array, labels: IntArray, *, seed: int
     ) -> Array: ...
 
 
-def answers(mixture: Predictor, images: Array) -> IntArray:
+def answers(mixture: OutputModel, images: Array) -> IntArray:
     """The class of the highest score, (n,)."""
     return predictions(mixture, images).argmax(-1).numpy()
 
 
-def broken(mixture: Predictor, images: Array, labels: IntArray) -> NDArray[np.bool_]:
+def broken(mixture: OutputModel, images: Array, labels: IntArray) -> NDArray[np.bool_]:
     """Which images are answered wrongly, (n,)."""
     return np.asarray(answers(mixture, images) != labels)
 
 
 def checked(
-    attack: Attack, mixture: Predictor, images: Array, labels: IntArray, seed: int
+    attack: Attack, mixture: OutputModel, images: Array, labels: IntArray, seed: int
 ) -> Array:
     """The attack's images, refused unless they are images; for user-supplied attacks too.
 
@@ -90,14 +90,16 @@ class PixelFlips:
                 f"{self.pixels} and at_once {self.at_once}"
             )
 
-    def __call__(self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int) -> Array:
+    def __call__(
+        self, mixture: OutputModel, images: Array, labels: IntArray, *, seed: int
+    ) -> Array:
         parts = [
             self._flip(mixture, images[start : start + CHUNK], labels[start : start + CHUNK])
             for start in range(0, len(images), CHUNK)
         ]
         return np.concatenate(parts) if parts else images.copy()
 
-    def _flip(self, mixture: Predictor, images: Array, labels: IntArray) -> Array:
+    def _flip(self, mixture: OutputModel, images: Array, labels: IntArray) -> Array:
         x = torch.tensor(images, dtype=torch.float64)
         y = torch.as_tensor(labels)
         flipped = torch.zeros(x.shape, dtype=torch.bool)
@@ -120,7 +122,7 @@ class PixelFlips:
         return np.where(withstood[:, None], images, x.numpy())
 
 
-def _slopes(mixture: Predictor, inputs: Tensor, labels: Tensor) -> Tensor:
+def _slopes(mixture: OutputModel, inputs: Tensor, labels: Tensor) -> Tensor:
     """d lead / d pixel, (n, 784)."""
     point = inputs.clone().requires_grad_(True)
     with torch.enable_grad():
@@ -149,7 +151,9 @@ class SmallestChange:
                 f">= 1, got {self}"
             )
 
-    def __call__(self, mixture: Predictor, images: Array, labels: IntArray, *, seed: int) -> Array:
+    def __call__(
+        self, mixture: OutputModel, images: Array, labels: IntArray, *, seed: int
+    ) -> Array:
         made = np.random.default_rng(seed)
         wrong = broken(mixture, images, labels)
         start, known = self._starts(mixture, images, labels)
@@ -164,7 +168,7 @@ class SmallestChange:
         return np.where((known & near & ~wrong)[:, None], found, images)
 
     def _starts(
-        self, mixture: Predictor, images: Array, labels: IntArray
+        self, mixture: OutputModel, images: Array, labels: IntArray
     ) -> tuple[Array, NDArray[np.bool_]]:
         """For each image the nearest other one answered otherwise, and whether there is one."""
         answered = answers(mixture, images)
@@ -179,7 +183,9 @@ class SmallestChange:
             start[part] = np.where(known[part][:, None], images[nearest], images[part])
         return start, known
 
-    def _towards(self, mixture: Predictor, images: Array, found: Array, labels: IntArray) -> Array:
+    def _towards(
+        self, mixture: OutputModel, images: Array, found: Array, labels: IntArray
+    ) -> Array:
         """The wrongly answered point nearest to the image on the way from `found`."""
         low, high = np.zeros(len(images)), np.ones(len(images))
         for _ in range(self.bisections):
@@ -275,7 +281,9 @@ class Attacking(SeparatorDefaults):
             return SeparationResult(None, np.empty(0), -requirement.at_least, effort)
         rows = requirement.rows_at(inputs, which, -1)
         with torch.no_grad():
-            violations = shortfall(rows.bounds, rows.values(predictions(ensemble, inputs)).numpy())
+            violations = compute_shortfall(
+                rows.bounds, rows.values(predictions(ensemble, inputs)).numpy()
+            )
         order = np.argsort(-violations, kind="stable")[:limit]
         kept = rows.take(order)
         if requirement.heard is not None:
@@ -283,7 +291,7 @@ class Attacking(SeparatorDefaults):
         return SeparationResult(kept, violations[order], float(violations.max()), effort)
 
 
-def attacked(mixture: Predictor, requirement: Withstand, *, seed: int) -> tuple[Array, IntArray]:
+def attacked(mixture: OutputModel, requirement: Withstand, *, seed: int) -> tuple[Array, IntArray]:
     """Perturbed images that are answered wrongly, and the numbers of the images they come from."""
     inputs, which = [np.empty((0, PIXELS))], [np.empty(0, np.int64)]
     for number, attack in enumerate(requirement.attacks):

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from cg4ai.settings import (
     MOST_UNITS,
-    Checked,
+    CheckedSettings,
     device_setting,
     hidden_setting,
     seed_setting,
@@ -36,7 +36,7 @@ def unset(value: object) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Checked):
+class Recipe(CheckedSettings):
     """How digit mixtures are trained; `usual_recipe` gives the defaults, found by measurement.
 
     group: members trained together on the loss of their mean; rounds: groups at most.

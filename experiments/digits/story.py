@@ -9,12 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.ensemble.slack import Slack
-from cg4ai.ensemble.verdict import coverage
+from cg4ai.ensemble.verdict import describe_coverage
 from cg4ai.plots.models import plot_confusion, plot_images
 from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
-from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
-from cg4ai.report.wording import closing, cut_short, remarks
+from cg4ai.report.story import (
+    Drawing,
+    Finding,
+    KeyFigure,
+    Part,
+    ReportTable,
+    SavedRun,
+    Section,
+    Story,
+)
+from cg4ai.report.wording import describe_closing, describe_cut, list_remarks
 from experiments.digits.report import (
     REQUIRED,
     accuracies,
@@ -29,17 +38,20 @@ TOLERANCE = 1e-7  # what a recomputed row may lack
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+def story(summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
     """Of a run that has ended; figures are drawn from its folder."""
     arrays: Arrays = {} if saved is None else saved.arrays
     return Story(
         title=f"Digits, scenario {summary['scenario']}: {summary['n']} training images",
         asked=tuple(_asked(summary)),
         findings=tuple(_findings(summary)),
-        first=tuple(cut_short(summary)),
+        first=tuple(describe_cut(summary)),
         figures=tuple(_figures(summary)),
-        closing=(*([] if "balls" in summary else scenario_lines(summary)), closing(summary)),
-        remarks=tuple(remarks(summary)),
+        closing=(
+            *([] if "balls" in summary else scenario_lines(summary)),
+            describe_closing(summary),
+        ),
+        remarks=tuple(list_remarks(summary)),
         sections=(_answers(summary, arrays), _required(summary, arrays)),
         trained=tuple(trained(summary)),
     )
@@ -68,7 +80,7 @@ def _findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
     kept = summary["rows_satisfied"] == summary["rows"]
     strength = Strength.AUDITED if kept else Strength.VIOLATED
     counts = {"rows": summary["rows"], "satisfied": summary["rows_satisfied"]}
-    where = coverage(
+    where = describe_coverage(
         Strength.AUDITED,
         f"{summary['rows']} listed images",
         holds=kept,
@@ -98,7 +110,7 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
 
 
 def _answers(summary: Mapping[str, Any], arrays: Arrays) -> Section:
-    parts: list[Part] = [Table(accuracies(summary))]
+    parts: list[Part] = [ReportTable(accuracies(summary))]
     if "test_scores" in arrays:
         labels, answers = arrays["test_labels"], arrays["test_scores"].argmax(axis=1)
         parts.append(

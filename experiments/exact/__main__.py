@@ -40,7 +40,7 @@ def enumerated(total: ReluSum, box: Box) -> float:
     """The largest value over the box: one linear program for every sign pattern of the units."""
     best = -np.inf
     for signs in itertools.product([False, True], repeat=len(total.weight)):
-        slope, constant = total.by_signs(np.array(signs))
+        slope, constant = total.restrict_to_signs(np.array(signs))
         side = np.where(signs, -1.0, 1.0)
         found = linprog(
             -slope,
@@ -59,7 +59,7 @@ def agreement(cases: int) -> Iterator[dict[str, Any]]:
         lower = random.uniform(-1, 0, 3)
         box, rule = Box(lower, lower + random.uniform(0.2, 2, 3)), random.normal(size=2)
         ensemble = random_mixture(seed)
-        total = ReluNetwork.of(ensemble).along(rule).over(box.lower, box.upper)
+        total = ReluNetwork.of(ensemble).combine_outputs(rule).restrict_to_box(box.lower, box.upper)
         exact = enumerated(total, box)
         found = MixedInteger().find(
             ensemble, Linear(box, rule, 0.0, "<="), seed=0, limit=1, tolerance=-1e9

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from cg4ai.errors import InvalidInput
-from cg4ai.report.tables import plain
+from cg4ai.report.tables import format_plain
 from experiments.command import (
     KEPT,
     NOT_KEPT,
@@ -57,7 +57,7 @@ def networks(
         write_tables(out, rows)
     else:
         rows = run_all(wanted or (), plan, say=silent if quiet else say)
-    print(plain(rows))
+    print(format_plain(rows))
     drawn = cost_figure(rows, out / "whole.png")
     print(f"Tables: {out / 'whole.md'}, {out / 'whole.csv'}; figure: {drawn or 'none'}")
     left = [row for row in rows if row["demands"] <= most_demands]

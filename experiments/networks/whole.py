@@ -12,9 +12,9 @@ from cg4ai.apps.folders import complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.proofs.certificate import CERTIFICATE_FILE
-from cg4ai.report.tables import csv_text, markdown
+from cg4ai.report.tables import csv_text, format_markdown
 from cg4ai.routing.app import Routing
-from cg4ai.routing.network.sndlib import by_name, names
+from cg4ai.routing.network.sndlib import list_names, load_by_name
 from cg4ai.routing.options import ALL
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
@@ -42,10 +42,12 @@ class Plan:
 def chosen(wanted: Sequence[str]) -> list[str]:
     """The networks asked for, or all, those of few demands first."""
     for name in wanted:
-        if name not in names():
-            known = f"use one of {', '.join(names())}"
-            raise InvalidInput(f"unknown network {name!r}{did_you_mean(name, names())}; {known}")
-    return sorted(wanted or names(), key=lambda name: len(by_name(name).volumes))
+        if name not in list_names():
+            known = f"use one of {', '.join(list_names())}"
+            raise InvalidInput(
+                f"unknown network {name!r}{did_you_mean(name, list_names())}; {known}"
+            )
+    return sorted(wanted or list_names(), key=lambda name: len(load_by_name(name).volumes))
 
 
 def run_all(
@@ -63,7 +65,7 @@ def run_all(
 
 def one_row(name: str, plan: Plan) -> dict[str, Any]:
     """The figures of one network, or why there are none."""
-    demands = len(by_name(name).volumes)
+    demands = len(load_by_name(name).volumes)
     blank = {"network": name, "demands": demands, "reason": ""}
     if demands > plan.most_demands:
         return blank | {"reason": f"more than {plan.most_demands} demands"}
@@ -139,7 +141,7 @@ def rows_of(out: Path, plan: Plan) -> list[dict[str, Any]]:
     """The rows of what has ended under `out`, and the reasons that need no run."""
     rows = []
     for name in chosen(()):
-        if _ended(out / name) or len(by_name(name).volumes) > plan.most_demands:
+        if _ended(out / name) or len(load_by_name(name).volumes) > plan.most_demands:
             rows.append(one_row(name, plan))
     return rows
 
@@ -149,7 +151,7 @@ def write_tables(out: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     last = [{**row, "reason": row["reason"]} for row in map(_reason_last, rows)]
     out.mkdir(parents=True, exist_ok=True)
     files.write_bytes(out / "whole.csv", csv_text(last).encode())
-    files.write_bytes(out / "whole.md", markdown(last).encode())
+    files.write_bytes(out / "whole.md", format_markdown(last).encode())
 
 
 def _reason_last(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from cg4ai.apps import as_they_come
+from cg4ai.apps import iterate_as_completed
 from experiments.peers.outcomes import Outcome
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -30,7 +30,7 @@ class Cell:
 def measured(cells: Sequence[Cell], jobs: int) -> Iterator[Outcome]:
     """The outcomes of all cells as they come, `jobs` at a time, one thread each."""
     os.environ.update(dict.fromkeys(THREADS, "1"))
-    yield from as_they_come(_quietly, cells, n_jobs=jobs, threads=1)
+    yield from iterate_as_completed(_quietly, cells, n_jobs=jobs, threads=1)
 
 
 def _quietly(cell: Cell) -> Outcome:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.data import Array
-from cg4ai.report import markdown
+from cg4ai.report import format_markdown
 
 OURS = "ours"
 MISSING = "not installed: pip install 'cg4ai[peers]'"
@@ -102,7 +102,7 @@ def table(
         notes = dict.fromkeys(one.note for one in runs if one.note)
         row["remark"] = "; ".join(notes) if runs else "not run"
         rows.append(row)
-    return markdown(rows)
+    return format_markdown(rows)
 
 
 def spread(values: Sequence[float], *, higher: bool = False) -> str:

@@ -33,8 +33,8 @@ class Measured:
 
     def outcome(self, method: str, seed: int, train_s: float, predict: Predict) -> Outcome:
         vectors = self.instance.sample(TESTS, 10_000 + seed)
-        best = self.instance.optimal(vectors).mlu
-        gap = self.instance.utilisation(vectors, predict(vectors)).max(1) - best
+        best = self.instance.find_optimal(vectors).mlu
+        gap = self.instance.compute_utilisation(vectors, predict(vectors)).max(1) - best
         figures = {
             "mean": float(gap.mean()),
             "max": float(gap.max()),
@@ -65,7 +65,7 @@ class Measured:
 
     def _fullest(self, predict: Predict, shares: Array) -> Array:
         vectors = shares * self.instance.demand_max
-        return np.asarray(self.instance.utilisation(vectors, predict(vectors)).max(1))
+        return np.asarray(self.instance.compute_utilisation(vectors, predict(vectors)).max(1))
 
 
 def compared(configuration: tuple[str, int, int], seed: int, *, quick: bool) -> list[Outcome]:

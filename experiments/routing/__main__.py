@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.report.tables import plain
+from cg4ai.report.tables import format_plain
 from cg4ai.routing.prove.attack import FEASIBLE
 from experiments.command import (
     INTERRUPTED,
@@ -120,7 +120,7 @@ def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, qui
         if not (found.summaries or found.missing):
             raise InvalidInput(f"{out} holds no run of mode {mode}: check --out and --mode")
         write_tables(out, found)
-    print(plain([{"": name, "value": value} for name, value in totals(found.table).items()]))
+    print(format_plain([{"": name, "value": value} for name, value in totals(found.table).items()]))
     figures = all_figures(out, out / "figures")
     print(f"Tables: {out / 'table.md'}, {out / 'table.csv'}; figures: {len(figures.made)}")
     for name, reason in figures.missing.items():

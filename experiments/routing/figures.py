@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cg4ai.errors import RunFolderError
 from cg4ai.plots import plot_convergence, plot_found, plot_histogram, plot_ranges
 from cg4ai.plots.drawing import BAD, FIRST, legend_above
-from cg4ai.plots.training import anything_lacked
+from cg4ai.plots.training import has_violation
 from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -75,7 +75,7 @@ def slack(run: Path, target: Path) -> Path:
         {**record, "worst_violation": float(overload)}
         for record, overload in zip(history, found, strict=True)
     ]
-    if not anything_lacked(records):
+    if not has_violation(records):
         raise RunFolderError(f"{run} has neither slack nor an overload: training met none")
     figure, (axes,) = new_panels(1)
     plot_convergence(records, "slack", ax=axes)

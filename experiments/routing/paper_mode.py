@@ -23,13 +23,13 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRequest
 from cg4ai.records import IntArray, PricingResult
-from cg4ai.routing.app import Prepared, Routing
+from cg4ai.routing.app import Routing, RoutingPreparation
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Guarantee, RouteSettings, RoutingObjective, SeparatorName
 from cg4ai.routing.train.members import SplitNetwork
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules.rows import LinearRows, RowSet
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai.settings import MOST_UNITS, Settings, hidden_setting, setting
 
 
@@ -52,10 +52,10 @@ class PaperRouting(Routing):
 
     settings = PaperSettings
 
-    def describe(self, prepared: Prepared) -> dict[str, Any]:
+    def describe(self, prepared: RoutingPreparation) -> dict[str, Any]:
         return {**super().describe(prepared), "mode": "paper"}
 
-    def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
+    def training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         asked = prepared.settings
         assert isinstance(asked, PaperSettings)
         return paper_problem(prepared.instance, asked), paper_settings(prepared.instance, asked)
@@ -81,9 +81,9 @@ def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
 
     With the objective "cost" the labels are the splits of least total path cost.
     """
-    vectors = instance.sample(asked.labels, derived_seed(asked.seed, 0, "labels"))
+    vectors = instance.sample(asked.labels, derive_seed(asked.seed, 0, "labels"))
     best: Literal["mlu", "cost"] = "cost" if asked.objective == "cost" else "mlu"
-    labels = instance.optimal(vectors, splits=True, objective=best).splits
+    labels = instance.find_optimal(vectors, splits=True, objective=best).splits
     assert labels is not None
     training = Training(asked.epochs, learning_rate=1e-3, patience=50, decay=0.9, decay_after=10)
     return Problem(
@@ -123,7 +123,7 @@ class OneDemandPricer(ArchitecturePricer):
             note=f"demand {demand}",
         )
 
-    def plain(self, trainings: int) -> GradientPricer:
+    def make_plain_pricer(self, trainings: int) -> GradientPricer:
         """One network per demand on the labels alone, until each stops improving."""
         return GradientPricer(self.architecture, restarts=1, training=self.training, finish=1.0)
 

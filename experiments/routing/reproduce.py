@@ -18,10 +18,10 @@ import numpy as np
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, check_same, complete
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.parallel import as_they_come
+from cg4ai.parallel import iterate_as_completed
 from cg4ai.records import StopReason, Strength
-from cg4ai.report.tables import cell, csv_text, markdown
-from cg4ai.routing.app import Prepared, Routing
+from cg4ai.report.tables import cell, csv_text, format_markdown
+from cg4ai.routing.app import Routing, RoutingPreparation
 from cg4ai.routing.network.instance import CONFIGURATIONS
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.settings import RouteSettings
@@ -178,7 +178,7 @@ def reproduce(
     jobs = [(name, asked[name]) for name in left]
     started = time.perf_counter()
     try:
-        for attempt in as_they_come(work, jobs, n_jobs=plan.jobs):
+        for attempt in iterate_as_completed(work, jobs, n_jobs=plan.jobs):
             outcome = _noted(outcome, attempt, plan)
             if attempt.interrupted and plan.until is None:
                 return outcome
@@ -278,7 +278,9 @@ def results(out: Path, mode: Mode, *, without: tuple[str, ...] = ()) -> Results:
     return Results(summaries, mode, ordered)
 
 
-def finished(folder: Path, prepared: Prepared, mode: Mode = "ours") -> dict[str, Any] | None:
+def finished(
+    folder: Path, prepared: RoutingPreparation, mode: Mode = "ours"
+) -> dict[str, Any] | None:
     """The summary of a run that has ended; an error if the folder holds a different run.
 
     One that ended at another time limit than now has not: it goes on.
@@ -399,13 +401,13 @@ def markdown_report(found: Results) -> str:
         lines += [
             _note(found),
             "",
-            markdown([_compared(name, found) for name in listed]),
+            format_markdown([_compared(name, found) for name in listed]),
             "What the paper does not report:",
             "",
-            markdown([_own(name, found.summaries.get(name)) for name in listed]),
+            format_markdown([_own(name, found.summaries.get(name)) for name in listed]),
             "Totals:",
             "",
-            markdown(
+            format_markdown(
                 [{"figure": key, "value": value} for key, value in totals(found.table).items()]
             ),
         ]
@@ -418,7 +420,7 @@ def markdown_report(found: Results) -> str:
     outside = [name for name in OUTSIDE if name in found.summaries]
     if outside:
         rows = [{"instance": name, **_figures(found.summaries[name])} for name in outside]
-        lines += ["Networks outside the paper's:", "", markdown(rows)]
+        lines += ["Networks outside the paper's:", "", format_markdown(rows)]
     if ABLATION in found.summaries:
         lines += [_ablation(found.summaries[ABLATION]), ""]
     if BESIDE in found.summaries:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import PLAIN, STAND_IN, IterationRecord, StopReason
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Callback",
+    "CallbackList",
     "EarlyStopping",
     "MLflow",
     "TensorBoard",
-    "Told",
 ]
 
 HOOKS = ("on_start", "on_iteration", "on_end")
@@ -49,14 +49,14 @@ class Callback(Protocol):
         ...
 
 
-class Told:
+class CallbackList:
     """The callbacks of one run, in order; those that were started are ended, whatever happens."""
 
     def __init__(self, callbacks: Any = None) -> None:
-        self.callbacks = checked(callbacks)
+        self.callbacks = check_callbacks(callbacks)
         self._open: list[Any] = []
 
-    def start(self, history: Sequence[IterationRecord]) -> str:
+    def notify_start(self, history: Sequence[IterationRecord]) -> str:
         """Tell all that the run begins; the name of one that ends it at once, else empty.
 
         The first iteration is made in any case, as under a time limit.
@@ -67,13 +67,13 @@ class Told:
             ended.append(self._asked(callback, "on_start", tuple(history), "at the start"))
         return next(filter(None, ended), "") if history else ""
 
-    def iteration(self, record: IterationRecord) -> str:
+    def notify_iteration(self, record: IterationRecord) -> str:
         """Tell all of an iteration; the name of the first that ends the run, else empty."""
         when = f"at iteration {record.iteration}"
         ended = [self._asked(one, "on_iteration", record, when) for one in self.callbacks]
         return next(filter(None, ended), "")
 
-    def end(self, result: Result | None) -> None:
+    def notify_end(self, result: Result | None) -> None:
         """Tell all that it is over, also where one of them fails."""
         started, self._open = self._open, []
         with ExitStack() as rest:
@@ -84,7 +84,7 @@ class Told:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.end(None)
+        self.notify_end(None)
 
     @staticmethod
     def _asked(callback: Any, hook: str, value: Any, when: str) -> str:
@@ -100,7 +100,7 @@ class Told:
         return name_of(callback) if isinstance(answer, bool | np.bool_) and answer else ""
 
 
-def checked(callbacks: Any) -> tuple[Any, ...]:
+def check_callbacks(callbacks: Any) -> tuple[Any, ...]:
     """The callbacks as a tuple; what is none is refused with what to do."""
     if callbacks is None:
         return ()
@@ -207,7 +207,7 @@ class TensorBoard:
     _writer: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        optional("tensorboard")  # refused here if it is missing, before anything is trained
+        import_optional("tensorboard")  # refused here if it is missing, before anything is trained
 
     def on_start(self, history: Sequence[IterationRecord]) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -245,19 +245,19 @@ class MLflow:
     _started: bool = field(default=False, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        optional("mlflow")  # refused here if it is missing, before anything is trained
+        import_optional("mlflow")  # refused here if it is missing, before anything is trained
 
     def on_start(self, history: Sequence[IterationRecord]) -> None:
-        mlflow = optional("mlflow")
+        mlflow = import_optional("mlflow")
         if mlflow.active_run() is None:
             mlflow.start_run(run_name=self.run_name)
             self._started = True
 
     def on_iteration(self, record: IterationRecord) -> None:
-        optional("mlflow").log_metrics(numbers_of(record), step=record.iteration)
+        import_optional("mlflow").log_metrics(numbers_of(record), step=record.iteration)
 
     def on_end(self, result: Result | None) -> None:
-        mlflow = optional("mlflow")
+        mlflow = import_optional("mlflow")
         try:
             if result is not None:
                 final = {name: float(getattr(result, name)) for name in FINAL}

@@ -57,7 +57,7 @@ class Deadline:
         """So many seconds from now."""
         return cls(now() + seconds)
 
-    def left(self) -> float:
+    def compute_seconds_left(self) -> float:
         """Seconds until then, 0 once it has passed."""
         return max(0.0, self.ends - now())
 
@@ -67,9 +67,9 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        return self.left() == 0.0
+        return self.compute_seconds_left() == 0.0
 
-    def reserving(self, seconds: float) -> Deadline:
+    def reserve(self, seconds: float) -> Deadline:
         """An earlier deadline, that leaves so many seconds for what comes after."""
         return self if math.isinf(self.ends) else Deadline(self.ends - seconds)
 
@@ -89,7 +89,7 @@ class Review:
     latest: Deadline = Deadline(-math.inf)
 
     @contextmanager
-    def entered(self) -> Iterator[Review]:
+    def activate(self) -> Iterator[Review]:
         """Make it the one that `review` gives, to programs and loops that it calls, too."""
         before = _review.set(self)
         try:
@@ -97,20 +97,20 @@ class Review:
         finally:
             _review.reset(before)
 
-    def part(self, share: float) -> Review:
+    def take_share(self, share: float) -> Review:
         """The same for so much of the time left, so that something is left for what follows."""
-        deadline = Deadline.after(share * self.deadline.left())
+        deadline = Deadline.after(share * self.deadline.compute_seconds_left())
         return replace(self, deadline=deadline, latest=deadline)
 
-    def begins(self, what: str, *, needed: float = 0.0) -> bool:
+    def begin_step(self, what: str, *, needed: float = 0.0) -> bool:
         """Whether there is time for this step, which takes about `needed` seconds."""
-        if self.deadline.left() <= needed:
+        if self.deadline.compute_seconds_left() <= needed:
             self.cut.append(what)
             return False
         self.say(f"{self.what}: {what}")
         return True
 
-    def portions(self, what: str) -> Iterator[float]:
+    def iterate_portions(self, what: str) -> Iterator[float]:
         """Shares of an effort to try in turn: all at once, or under a limit as far as it goes.
 
         The next one is tried while, at the pace of the last, it takes at most half of what is left.
@@ -122,13 +122,13 @@ class Review:
             started = now()
             yield share
             spent = now() - started
-            if share < 1 and larger / share * spent > self.deadline.left() / 2:
+            if share < 1 and larger / share * spent > self.deadline.compute_seconds_left() / 2:
                 self.cut.append(f"{what}, to {100 * share:g} % of its effort")
                 return
 
-    def within(self, what: str, step: Callable[[], T], *, needed: float = 0.0) -> T | None:
+    def run_step(self, what: str, step: Callable[[], T], *, needed: float = 0.0) -> T | None:
         """What the step comes to; None where time does not allow it, or ends it."""
-        if not self.begins(what, needed=needed):
+        if not self.begin_step(what, needed=needed):
             return None
         try:
             return step()
@@ -165,7 +165,7 @@ class Stage:
     def tell(self, how_far: str = "") -> None:
         self.review.say(f"{self.review.what}: {self.what}{how_far}")
 
-    def in_time(self, done: int, of: int) -> bool:
+    def is_in_time(self, done: int, of: int) -> bool:
         """Whether to go on; said now and then. Where time is over that is noted, or TimeIsOver."""
         if self.deadline.passed:
             if self.needed:
@@ -203,7 +203,7 @@ class Stopwatch:
         self._since = now()
 
     @contextmanager
-    def timed(self, step: str) -> Iterator[None]:
+    def measure_step(self, step: str) -> Iterator[None]:
         """While entered, seconds are this step's, unless a step within takes them."""
         self._book()
         self._steps.append(step)
@@ -213,7 +213,7 @@ class Stopwatch:
             self._book()
             self._steps.pop()
 
-    def lap(self) -> dict[str, float]:
+    def take_lap(self) -> dict[str, float]:
         """The seconds of each step since the last lap; they add up to all that passed."""
         self._book()
         seconds, self._seconds = self._seconds, defaultdict(float)

@@ -21,18 +21,18 @@ EXTRA_OF = {
 }
 
 
-def optional(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """The module (`mlxtend.data`), or an error that names the extra which brings its package."""
     try:
         return import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         raise MissingExtra(
-            f"this needs the package {package} ({error}): {remedy(package)}"
+            f"this needs the package {package} ({error}): {format_install_command(package)}"
         ) from error
 
 
-def remedy(package: str) -> str:
+def format_install_command(package: str) -> str:
     """The command that installs an optional package: by its extra, where one has it."""
     extra = EXTRA_OF.get(package)
     return f"pip install {package}" if extra is None else f"pip install 'cg4ai[{extra}]'"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import record_regions
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.proofs.cell_bounds import CellBounds
-    from cg4ai.proofs.certificate import CERTIFICATE_FILE, verified, write_certificate
+    from cg4ai.proofs.certificate import CERTIFICATE_FILE, verify_certification, write_certificate
     from cg4ai.proofs.certify import certify
     from cg4ai.proofs.leaves import largest_rule_values
     from cg4ai.proofs.phase import ProofRecipe
@@ -39,7 +39,11 @@ else:
             "cg4ai.ensemble.ensemble": ["record_regions"],
             "cg4ai.ensemble.shield": ["ShieldedEnsemble"],
             "cg4ai.proofs.cell_bounds": ["CellBounds"],
-            "cg4ai.proofs.certificate": ["CERTIFICATE_FILE", "verified", "write_certificate"],
+            "cg4ai.proofs.certificate": [
+                "CERTIFICATE_FILE",
+                "verify_certification",
+                "write_certificate",
+            ],
             "cg4ai.proofs.certify": ["certify"],
             "cg4ai.proofs.leaves": ["largest_rule_values"],
             "cg4ai.proofs.phase": ["ProofRecipe"],
@@ -87,6 +91,6 @@ __all__ = [
     "record_regions",
     "seal_certificate",
     "solve_certified",
-    "verified",
+    "verify_certification",
     "write_certificate",
 ]

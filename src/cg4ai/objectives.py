@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from cg4ai.data.arrays import matrix
+from cg4ai.data.arrays import as_matrix
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 
 
-def squared(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_squared_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Sum over outputs of squared differences; `targets` (n, r)."""
     return (outputs - targets).square().sum(-1)
 
 
-def absolute(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_absolute_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Sum over outputs of absolute differences; `targets` (n, r)."""
     return (outputs - targets).abs().sum(-1)
 
 
-def log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Minus log of the probability of the right class; `targets` (n,) classes.
 
     Probabilities below 1e-12 are continued by the tangent there, so the loss stays finite, convex
@@ -47,23 +47,23 @@ def log_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     return torch.where(p > floor, -p.clamp_min(floor).log(), 1 - math.log(floor) - p / floor)
 
 
-def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Cross-entropy of logits; `targets` (n,) classes."""
     labels = targets.long().expand(outputs.shape[:-1]).unsqueeze(-1)
     return outputs.logsumexp(-1) - outputs.gather(-1, labels).squeeze(-1)
 
 
-def votes(outputs: Tensor) -> Tensor:
+def compute_votes(outputs: Tensor) -> Tensor:
     """Scores (..., r) -> votes (..., r): 1 for the first of the largest, else 0."""
     return functional.one_hot(outputs.argmax(-1), outputs.shape[-1]).to(outputs.dtype)
 
 
-def error(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_error(outputs: Tensor, targets: Tensor) -> Tensor:
     """1 where the vote is not for the right class, else 0; `targets` (n,) classes."""
     return (outputs.argmax(-1) != targets.long()).to(outputs.dtype)
 
 
-def no_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+def compute_zero_loss(outputs: Tensor, targets: Tensor) -> Tensor:
     """Zero: learn from the rows alone."""
     return outputs.sum(-1) * 0.0
 
@@ -111,16 +111,16 @@ class Pinball:
 
 
 LOSSES: dict[str, LossFunction] = {
-    "squared": squared,
-    "absolute": absolute,
-    "log_loss": log_loss,
-    "cross_entropy": cross_entropy,
-    "error": error,
-    "none": no_loss,
+    "squared": compute_squared_loss,
+    "absolute": compute_absolute_loss,
+    "log_loss": compute_log_loss,
+    "cross_entropy": compute_cross_entropy,
+    "error": compute_error,
+    "none": compute_zero_loss,
 }
 
 
-def loss_function(loss: str | LossFunction) -> LossFunction:
+def get_loss_function(loss: str | LossFunction) -> LossFunction:
     """A loss by name, or the user's own: (outputs (..., n, r), targets (n, ...)) -> (..., n)."""
     if callable(loss):
         return loss
@@ -162,7 +162,7 @@ class Supervised:
     soft: tuple[NDArray[np.floating], Array | IntArray] | None = None
 
     def __post_init__(self) -> None:
-        loss_function(self.loss)
+        get_loss_function(self.loss)
         if self.kind not in ("average", "mixture"):
             raise InvalidInput(f'kind must be "average" or "mixture", got {self.kind!r}')
         shapes = np.shape(self.inputs), np.shape(self.targets)
@@ -204,7 +204,7 @@ class Supervised:
             )
 
     def function(self) -> LossFunction:
-        return loss_function(self.loss)
+        return get_loss_function(self.loss)
 
     def _normalised_weights(self, like: Tensor) -> Tensor:
         n = len(self.inputs)
@@ -304,7 +304,7 @@ class Objective(Supervised):
         given = inputs
         if sampler is not None:
             given = sampler(count, torch.Generator().manual_seed(seed))
-        points = matrix(given, "the inputs of an objective")
+        points = as_matrix(given, "the inputs of an objective")
         object.__setattr__(self, "sampler", sampler)
         object.__setattr__(self, "_probed", kind is not None)
         super().__init__(points, points, loss, kind or "mixture")

@@ -1,11 +1,11 @@
 """Fan-out: independent work over cores or a cluster, by joblib, which alone knows of backends.
 
 Whoever has several things to do that need nothing of each other (runs, failures, seeds, parts of a
-proof, models to fit) gives them here. Every item brings its own seed (`cg4ai.seeds.derived_seed`)
+proof, models to fit) gives them here. Every item brings its own seed (`cg4ai.seeds.derive_seed`)
 and is cut the same way whatever `n_jobs` is, so that answers do not depend on the number of jobs,
 nor on whether loky (joblib's default), dask or ray runs them: that is chosen outside, with
-`joblib.parallel_config`. On a GPU threads of one process have streams of their own (`own_stream`);
-there sums may differ in their last bits.
+`joblib.parallel_config`. On a GPU threads of one process have streams of their own
+(`use_own_stream`); there sums may differ in their last bits.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OF_THREAD = threading.local()
 As = Literal["list", "generator", "generator_unordered"]
 
 
-def checked_jobs(n_jobs: object, called: str = "n_jobs") -> int | None:
+def check_jobs(n_jobs: object, called: str = "n_jobs") -> int | None:
     """`n_jobs` as joblib takes it: None is 1 or what `parallel_config` says, -1 all cores."""
     if n_jobs is None:
         return None
@@ -58,11 +58,11 @@ def fan_out(
     shares the cores among its workers. An error of one item ends all, and says which it was, by
     `names` or by number.
     """
-    jobs = checked_jobs(n_jobs)
+    jobs = check_jobs(n_jobs)
     return list(_run(work, items, jobs, "list", threads=threads, names=names))
 
 
-def in_order(
+def iterate_in_order(
     work: Callable[[Item], Answer],
     items: Iterable[Item],
     *,
@@ -75,7 +75,7 @@ def in_order(
     or soon will be. Where a backend gives its answers only all at once (ray does), they come at the
     end.
     """
-    answers = iter(_run(work, items, checked_jobs(n_jobs), "generator", threads=threads))
+    answers = iter(_run(work, items, check_jobs(n_jobs), "generator", threads=threads))
     try:
         # not `yield from`, which would hand a close on to joblib, and it warns of what is left
         for answer in answers:  # noqa: UP028
@@ -87,7 +87,7 @@ def in_order(
                 answers.close()
 
 
-def as_they_come(
+def iterate_as_completed(
     work: Callable[[Item], Answer],
     items: Iterable[Item],
     *,
@@ -98,7 +98,7 @@ def as_they_come(
 
     For whole runs: no more of them are begun than are at work.
     """
-    listed, jobs = list(items), checked_jobs(n_jobs)
+    listed, jobs = list(items), check_jobs(n_jobs)
     if jobs is not None and jobs > 0:
         jobs = min(jobs, max(1, len(listed)))
     few = {"batch_size": 1, "pre_dispatch": "n_jobs"}
@@ -171,7 +171,7 @@ def _computing_with(threads: int | None) -> Iterator[None]:
 
 
 @contextmanager
-def own_stream(device: str | torch.device) -> Iterator[None]:
+def use_own_stream(device: str | torch.device) -> Iterator[None]:
     """On a GPU, work in a queue of this thread's own: several threads' overlap.
 
     A thread has one for good: torch has few of them and would give the same to two threads.

@@ -17,7 +17,7 @@ How to take part in a run (`cg4ai.colgen.loop`), from the smallest to the larges
 
       weighed = phase.weigh(run)                     # solve the master and cut
       priced = phase.price(run, weighed)             # propose and admit members
-      decision = phase.decide(run, weighed, priced)  # GoOn(note, phase) or Stop(reason, note)
+      decision = phase.decide(run, weighed, priced)  # Continue(note, phase) or Stop(reason, note)
 
   and keeps record, checkpoint, progress, limits and interrupts itself; once the run has ended,
   `settle(run, reason)` of the first phase says which weights to return, and `finish` audits them.
@@ -135,7 +135,7 @@ class Members(Protocol):
         """What outputs are computed from, by name."""
         ...
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """The names of those tensors that training moves; all others are fixed."""
         ...
 
@@ -186,7 +186,7 @@ class MemberDefaults:
     def tensors(self) -> dict[str, Tensor]:
         raise _no_tensors(self)
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         raise _no_tensors(self)
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
@@ -239,8 +239,12 @@ class Architecture(Protocol):
         """Sizes of the groups of outputs under a softmax; empty where they are linear."""
         ...
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), where possible."""
+        ...
+
+    def mask_parameters(self, parameters: Parameters) -> Parameters:
+        """The same with zeros at the weights of inputs that a member does not see."""
         ...
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
@@ -259,7 +263,10 @@ class ArchitectureDefaults:
     def softmax_groups(self) -> tuple[int, ...]:
         return ()
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+        return parameters
+
+    def mask_parameters(self, parameters: Parameters) -> Parameters:
         return parameters
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:

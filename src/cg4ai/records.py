@@ -158,7 +158,7 @@ class SingleModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class GapEstimate:
     """What a run that proves no bound can say of its distance from optimal, and by what.
 
     `value` estimates the bound, None where nothing does (`why`). It is what the bound would be if
@@ -186,7 +186,7 @@ class Estimate:
             return None
         return self.floor
 
-    def distance(self, objective: float) -> str:
+    def describe_distance(self, objective: float) -> str:
         """In words how far this objective may be from the best."""
         if (floor := self.proven) is not None:
             words = (
@@ -353,7 +353,7 @@ class MemberState:
     arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
-def below(named: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+def select_prefixed(named: Mapping[str, Value], prefix: str) -> dict[str, Value]:
     """Those whose names begin so, by the rest of their names."""
     return {
         name.removeprefix(prefix): value for name, value in named.items() if name.startswith(prefix)

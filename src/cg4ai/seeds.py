@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 
-def derived_seed(seed: int, iteration: int, job: str) -> int:
+def derive_seed(seed: int, iteration: int, job: str) -> int:
     """A seed for one named job of one iteration of a run."""
     sequence = np.random.SeedSequence([seed, iteration, zlib.crc32(job.encode())])
     return int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -30,7 +30,7 @@ MOST_UNITS = 4096  # of a hidden layer: members are trained in stacks, and more 
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class SettingInfo:
     """What a setting's field says beside its name, type and default.
 
     least, most: its range, for several numbers that of each. `check` gives a fault in words, or "".
@@ -52,8 +52,8 @@ class About:
 
 
 def setting(default: Any = MISSING, about: str = "", **further: Any) -> Any:
-    """A field of a settings class; see `About` for what can be said of it."""
-    return field(default=default, metadata={"about": About(about, **further)})
+    """A field of a settings class; see `SettingInfo` for what can be said of it."""
+    return field(default=default, metadata={"about": SettingInfo(about, **further)})
 
 
 def hidden_setting(default: Any = MISSING, **further: Any) -> Any:
@@ -61,19 +61,19 @@ def hidden_setting(default: Any = MISSING, **further: Any) -> Any:
     return setting(default, option="", **further)
 
 
-def about(one: Field[Any]) -> About:
-    said: About = one.metadata.get("about", About(option=""))
+def get_setting_info(one: Field[Any]) -> SettingInfo:
+    said: SettingInfo = one.metadata.get("about", SettingInfo(option=""))
     return said
 
 
-def in_words(kind: type, name: str, value: Any) -> Any:
+def format_setting(kind: type, name: str, value: Any) -> Any:
     """The value of a setting as people read it: what 0 stands for, where it is no number."""
-    said = next((about(one) for one in fields(kind) if one.name == name), None)
+    said = next((get_setting_info(one) for one in fields(kind) if one.name == name), None)
     zero = said is not None and said.zero and value == 0 and not isinstance(value, bool)
     return said.zero if said is not None and zero else value
 
 
-def hints(kind: type) -> dict[str, Any]:
+def get_type_hints_of(kind: type) -> dict[str, Any]:
     """The types of a settings class by name."""
     if kind not in _HINTS:
         _HINTS[kind] = get_type_hints(kind)
@@ -91,7 +91,7 @@ def without_none(hint: Any) -> Any:
 # ---- checking -----------------------------------------------------------------------------------
 
 
-class Checked:
+class CheckedSettings:
     """Parent of settings classes: unknown names and wrong values are refused, all at once."""
 
     __slots__ = ()
@@ -116,7 +116,7 @@ class Checked:
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
         """Settings from names and values; unknown names are refused with the closest known."""
         faults = _unknown(cls, values)
-        known = {name: value for name, value in values.items() if name in hints(cls)}
+        known = {name: value for name, value in values.items() if name in get_type_hints_of(cls)}
         settings = None
         try:
             settings = cls(**known)
@@ -139,9 +139,9 @@ def _unknown(kind: type, named: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _fault(settings: Checked, one: Field[Any]) -> str:
+def _fault(settings: CheckedSettings, one: Field[Any]) -> str:
     """What is wrong with one value, in words; a right one is made plain (5.0 becomes 5)."""
-    said, hint = about(one), hints(type(settings))[one.name]
+    said, hint = get_setting_info(one), get_type_hints_of(type(settings))[one.name]
     value, kind = getattr(settings, one.name), without_none(hint)
     if value is None and kind is not hint:
         return ""
@@ -159,7 +159,7 @@ def _fault(settings: Checked, one: Field[Any]) -> str:
     return fault
 
 
-def _one_fault(name: str, value: Any, kind: Any, said: About) -> str:
+def _one_fault(name: str, value: Any, kind: Any, said: SettingInfo) -> str:
     if get_origin(kind) is Literal:
         known = get_args(kind)
         hint = did_you_mean(str(value), known)
@@ -182,7 +182,7 @@ def _one_fault(name: str, value: Any, kind: Any, said: About) -> str:
     return ""
 
 
-def _range(said: About) -> str:
+def _range(said: SettingInfo) -> str:
     if math.isinf(said.most):
         return f"be at least {said.least:g}"
     if math.isinf(said.least):
@@ -248,7 +248,7 @@ def time_limit_setting() -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Checked):
+class RunOptions(CheckedSettings):
     """The options of a run that are not about what to train: where to, and what to show."""
 
     out: Path | None = setting(None, "New folder for the run.", metavar="DIR")
@@ -275,7 +275,7 @@ class RunOptions(Checked):
 
 
 @dataclass(frozen=True)
-class Settings(Checked):
+class Settings(CheckedSettings):
     """How the loop runs. Tolerances of rows are shares of a row's size, that of its bound.
 
     epsilon: a member enters if its reduced cost is below minus this.

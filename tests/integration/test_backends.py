@@ -19,17 +19,17 @@ from cg4ai import ConstrainedRegressor, Ensemble, certify
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
 from cg4ai.members.mixture import Part
-from cg4ai.parallel import as_they_come, fan_out, in_order
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.parallel import fan_out, iterate_as_completed, iterate_in_order
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Box, Linear
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 Result = dict[str, Any]
 
 
 def drawn(job: int, seed: int) -> float:
     """Something random, by the seed of its job."""
-    random = np.random.default_rng(derived_seed(seed, 0, f"job {job}"))
+    random = np.random.default_rng(derive_seed(seed, 0, f"job {job}"))
     return float(np.linalg.norm(random.normal(size=(40, 40)) @ random.normal(size=40)))
 
 
@@ -56,15 +56,15 @@ def certificate(jobs: int) -> bytes:
     answer = certify(ensemble, rule, n_jobs=jobs)
     assert answer.status == "proven"
     assert answer.cells > 2000
-    return certificate_bytes(ensemble, requirement=rule, certification=answer)
+    return build_certificate(ensemble, requirement=rule, certification=answer)
 
 
 def results(jobs: int) -> Result:
     work = partial(drawn, seed=7)
     return {
         "in order": fan_out(work, range(6), n_jobs=jobs, threads=1),
-        "one by one": list(in_order(work, range(6), n_jobs=jobs, threads=1)),
-        "as they come": sorted(as_they_come(work, range(6), n_jobs=jobs)),
+        "one by one": list(iterate_in_order(work, range(6), n_jobs=jobs, threads=1)),
+        "as they come": sorted(iterate_as_completed(work, range(6), n_jobs=jobs)),
         "trees": fitted(jobs).tolist(),
         "certificate": certificate(jobs),
     }

@@ -14,7 +14,7 @@ from cg4ai.proofs.certificate import write_certificate
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.routing import instance
-from cg4ai.routing.prove.guarantee import certified
+from cg4ai.routing.prove.guarantee import train_certified
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import capacity, routing_problem, routing_settings
 from cg4ai.runs.folder import Run
@@ -41,7 +41,7 @@ def train(folder: Path) -> None:
     made = instance("abilene", 5, 3)
     exists = (folder / "run.json").exists()
     with Run.open(folder) if exists else Run.create(folder, "route", {"seed": 0}) as run:
-        outcome = certified(
+        outcome = train_certified(
             routing_problem(made, RECIPE),
             routing_settings(made, RECIPE),
             recipe=PROOF,

@@ -45,7 +45,7 @@ def test_a_router_is_proven_where_it_holds_and_refuted_where_not(paths):
     safe = router(network, size=0.3, share=1.0 - 1e-9)
     answer = certify(safe, requirement, time_limit_s=30)
     vectors = np.concatenate([network.sample(20_000, 1), network.demand_max[None]])
-    worst = network.utilisation(vectors, safe.predict(vectors)).max(0)
+    worst = network.compute_utilisation(vectors, safe.predict(vectors)).max(0)
     for proof in answer.rules:
         assert worst[proof.rule] <= proof.bound
     # the anchor may use all capacity, so that only the rounding margin can be in the way
@@ -54,7 +54,7 @@ def test_a_router_is_proven_where_it_holds_and_refuted_where_not(paths):
     answer = certify(wild, requirement, time_limit_s=30)
     assert answer.status == "refuted"
     point = answer.counterexample
-    value = network.utilisation(point[None], wild.predict(point[None]))
+    value = network.compute_utilisation(point[None], wild.predict(point[None]))
     assert value[0, answer.counterexample_rule] == pytest.approx(
         answer.counterexample_value, abs=1e-12
     )
@@ -67,7 +67,7 @@ def test_looser_capacities_are_proven_for_networks_alone():
     wild = router(network, size=0.5, share=0.0)
     corners = np.array(list(product([0.0, 1.0], repeat=5))) * network.demand_max
     vectors = np.concatenate([network.sample(50_000, 1), corners])
-    worst = network.utilisation(vectors, wild.predict(vectors)).max(0)
+    worst = network.compute_utilisation(vectors, wild.predict(vectors)).max(0)
     object.__setattr__(requirement, "bound", worst * 1.05 + 0.01)
     answer = certify(wild, requirement, time_limit_s=30)
     assert answer.status == "proven", str(answer)

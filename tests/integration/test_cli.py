@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import cg4ai
 from cg4ai.cli import demo, demo_tumours
 from cg4ai.cli.main import app, main
-from cg4ai.cli.program import guarded
+from cg4ai.cli.program import run_guarded
 from small_network import NETWORK
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
@@ -569,7 +569,7 @@ def test_too_little_memory_is_one_line_on_stderr(capsys: pytest.CaptureFixture[s
     def eat() -> None:
         raise MemoryError
 
-    assert guarded(commands, [], "eat") == 1
+    assert run_guarded(commands, [], "eat") == 1
     shown = capsys.readouterr()
     assert shown.out == ""
     assert shown.err.startswith("error: there is not enough memory")

@@ -17,7 +17,7 @@ from cg4ai.apps.folders import ARRAYS
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
 from cg4ai.report import write
-from cg4ai.report.write import UNWANTED, reported, write_report
+from cg4ai.report.write import UNWANTED, try_write_report, write_report
 from cg4ai.runs.files import (
     append_lines,
     read_arrays,
@@ -339,7 +339,7 @@ def test_summaries_that_make_no_sense_are_refused_in_one_line(
     write_json(run / "summary.json", {"stop_reason": "optimal", "scenario": 3, **bound})
     assert main(["report", str(run)]) == 2
     assert "are not those of a run of 'digits'" in capsys.readouterr().err
-    assert "no report was written (RunFolderError" in reported(run)
+    assert "no report was written (RunFolderError" in try_write_report(run)
     assert not (run / "report.html").exists()  # that of before would be of another run
     write_json(run / "summary.json", summary)
     record = read_json(run / "ensemble.json")

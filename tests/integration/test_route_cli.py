@@ -20,7 +20,7 @@ from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.prover import Prover
 from cg4ai.routing import app as routing
 from cg4ai.routing.app import Routing
-from cg4ai.routing.network.description import restored
+from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.prove import ratio_proof
 from cg4ai.runs import files
 from cg4ai_checker import Rejected
@@ -345,7 +345,7 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     shown = capsys.readouterr().out.splitlines()
     columns = [line.split(",") for line in shown]
     mlu = [float(line[columns[0].index("mlu")]) for line in columns[1:]]
-    best = restored(about).optimal(np.array(rows)).mlu
+    best = restore_instance(about).find_optimal(np.array(rows)).mlu
     assert mlu == pytest.approx(best, abs=1e-6)
 
 

@@ -70,7 +70,7 @@ def test_nlopt_cuts_after_column_generation_and_keeps_what_it_cut(work: Path) ->
     assert routed.summary["rows"] == len(cuts)
     # what was cut stays cut, up to the slack that the master says is left
     router = cg4ai.load(work / "run")
-    excess = made.utilisation(vectors, router.predict(vectors)).max() - 1
+    excess = made.compute_utilisation(vectors, router.predict(vectors)).max() - 1
     assert excess <= routed.result.slack + 1e-6
 
 

@@ -11,10 +11,17 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.objectives import LOSSES, Epigraph, Objective, Supervised, log_loss, loss_function
+from cg4ai.objectives import (
+    LOSSES,
+    Epigraph,
+    Objective,
+    Supervised,
+    compute_log_loss,
+    get_loss_function,
+)
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Box
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.seeds import derive_seed, generator
 
 RNG = np.random.default_rng(1)
 X = RNG.normal(size=(7, 2))
@@ -40,7 +47,7 @@ def test_losses_agree_with_their_formulas() -> None:
 def test_log_loss_is_finite_convex_and_continuous_at_zero_probability() -> None:
     p = torch.tensor([1e-3, 2e-12, 1e-12, 5e-13, 0.0, -1e-6], dtype=torch.float64)
     outputs = torch.stack([p, 1 - p], dim=-1).requires_grad_()
-    losses = log_loss(outputs, torch.zeros(6))
+    losses = compute_log_loss(outputs, torch.zeros(6))
     assert bool(torch.isfinite(losses).all())
     assert losses[2].item() == pytest.approx(-math.log(1e-12), rel=1e-9)
     slope = torch.autograd.grad(losses.sum(), outputs)[0][:, 0]
@@ -53,10 +60,10 @@ def test_losses_by_name_or_own() -> None:
     def own(outputs: Tensor, targets: Tensor) -> Tensor:
         return outputs.sum(-1)
 
-    assert loss_function(own) is own
-    assert loss_function("squared") is LOSSES["squared"]
+    assert get_loss_function(own) is own
+    assert get_loss_function("squared") is LOSSES["squared"]
     with pytest.raises(InvalidInput, match="did you mean 'squared'"):
-        loss_function("square")
+        get_loss_function("square")
 
 
 def test_costs_charge_each_member_its_own_block() -> None:
@@ -178,14 +185,14 @@ def test_epigraph_batches_are_fresh_where_there_is_a_sampler() -> None:
 
 def test_seeds_differ_by_run_iteration_and_job_and_repeat() -> None:
     seeds = {
-        derived_seed(seed, iteration, job)
+        derive_seed(seed, iteration, job)
         for seed in (0, 1)
         for iteration in (0, 1)
         for job in ("pricing 0 0", "pricing 0 1", "cut 0 0")
     }
     assert len(seeds) == 12
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert derived_seed(5, 2, "cut") == derived_seed(5, 2, "cut")
+    assert derive_seed(5, 2, "cut") == derive_seed(5, 2, "cut")
     assert torch.equal(torch.rand(3, generator=generator(4)), torch.rand(3, generator=generator(4)))
 
 

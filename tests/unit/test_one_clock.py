@@ -33,8 +33,8 @@ from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
 from cg4ai.proofs.solve_certified import solve_certified
 from cg4ai.records import StopReason
-from cg4ai.report.story import Saved
-from cg4ai.report.write import told
+from cg4ai.report.story import SavedRun
+from cg4ai.report.write import tell_story
 from cg4ai.routing.app import Routing
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.rules import Box, Linear
@@ -238,24 +238,24 @@ def test_a_stage_ends_in_time_and_is_noted_or_refused(monkeypatch: pytest.Monkey
     said: list[str] = []
     review = Review(Deadline(110.0), said.append, what="preparing", latest=Deadline(120.0))
     with review.stage("prices") as stage, review.stage("paths", needed=True) as needed:
-        assert stage.in_time(1, 10)
+        assert stage.is_in_time(1, 10)
         hand.seconds = 106.0
-        assert stage.in_time(4, 10)
+        assert stage.is_in_time(4, 10)
         assert said == ["preparing: prices, 4 of 10"]
         hand.seconds = 110.0
-        assert not stage.in_time(7, 10)
+        assert not stage.is_in_time(7, 10)
         assert review.cut == ["prices, to 7 of 10"]
-        assert needed.in_time(3, 10)
+        assert needed.is_in_time(3, 10)
         hand.seconds = 120.0
         with pytest.raises(TimeIsOver):
-            needed.in_time(4, 10)
-    assert review.within("speed", lambda: 1) is None
+            needed.is_in_time(4, 10)
+    assert review.run_step("speed", lambda: 1) is None
     assert review.cut[-1] == "speed"
 
 
 def test_what_a_program_is_in_knows_its_limit() -> None:
-    assert clock.review().deadline.left() == math.inf
-    with Review(Deadline(0.0)).entered():
+    assert clock.review().deadline.compute_seconds_left() == math.inf
+    with Review(Deadline(0.0)).activate():
         assert clock.review().deadline.passed
         with pytest.raises(TimeIsOver):
             clock.refuse_overtime("it")
@@ -307,7 +307,7 @@ def test_a_limit_bounds_the_preparation_and_what_there_is_is_saved(
     first = Routing().story(outcome.summary).first[0]
     assert first.startswith("Cut short by the time limit:")
     assert outcome.summary["strength"] == "shielded"
-    assert told(Saved(tmp_path / "run")).first[0] == first
+    assert tell_story(SavedRun(tmp_path / "run")).first[0] == first
 
 
 def test_a_preparation_that_nothing_comes_out_of_ends_at_the_limit(

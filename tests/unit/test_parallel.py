@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.parallel import as_they_come, checked_jobs, fan_out, in_order
+from cg4ai.parallel import check_jobs, fan_out, iterate_as_completed, iterate_in_order
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,15 +35,15 @@ def divide(item: int) -> float:
 def test_every_item_is_answered_in_its_order(jobs: int | None) -> None:
     expected = [1, 1, 2, 6, 24, 120, 720]
     assert fan_out(math.factorial, range(7), n_jobs=jobs) == expected
-    assert list(in_order(math.factorial, range(7), n_jobs=jobs)) == expected
-    assert sorted(as_they_come(math.factorial, range(7), n_jobs=jobs)) == expected
+    assert list(iterate_in_order(math.factorial, range(7), n_jobs=jobs)) == expected
+    assert sorted(iterate_as_completed(math.factorial, range(7), n_jobs=jobs)) == expected
     assert fan_out(math.factorial, [], n_jobs=jobs) == []
-    assert list(as_they_come(math.factorial, [], n_jobs=jobs)) == []
+    assert list(iterate_as_completed(math.factorial, [], n_jobs=jobs)) == []
 
 
 def test_whoever_stops_asking_abandons_the_rest() -> None:
     begun: list[int] = []
-    answers = in_order(begun.append, range(100), n_jobs=1)
+    answers = iterate_in_order(begun.append, range(100), n_jobs=1)
     assert len(list(itertools.islice(answers, 2))) == 2
     assert begun == [0, 1]
 
@@ -69,12 +69,12 @@ def test_threads_are_those_asked_for_and_come_back() -> None:
 
 
 def test_numbers_of_jobs_are_checked() -> None:
-    assert [checked_jobs(jobs) for jobs in (None, 3, -1, np.int64(2))] == [None, 3, -1, 2]
+    assert [check_jobs(jobs) for jobs in (None, 3, -1, np.int64(2))] == [None, 3, -1, 2]
     for wrong in (0, True, 1.5, "two"):
         with pytest.raises(InvalidInput, match=re.escape(f"got {wrong!r}")):
-            checked_jobs(wrong)
+            check_jobs(wrong)
     with pytest.raises(InvalidInput, match="--jobs must be"):
-        checked_jobs(0, "--jobs")
+        check_jobs(0, "--jobs")
     with pytest.raises(InvalidInput, match="n_jobs"):
         fan_out(math.factorial, [1], n_jobs=0)
 

@@ -12,7 +12,7 @@ import torch
 
 from cg4ai.errors import InvalidSettings
 from cg4ai.routing.settings import RouteSettings
-from cg4ai.settings import Settings, in_words
+from cg4ai.settings import Settings, format_setting
 
 WHOLE = (
     *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
@@ -153,6 +153,6 @@ def test_zero_is_said_in_words_where_it_stands_for_something() -> None:
     """`show` printed "demands = 0" for all demands, and "ratio = 0" for auto."""
     said = {"demands": "all", "ratio": "auto", "first_steps": "the usual", "seed": 0, "lean": 0.0}
     for name, words in said.items():
-        assert in_words(RouteSettings, name, 0) == words
-    assert in_words(RouteSettings, "demands", 5) == 5
-    assert in_words(RouteSettings, "baseline", False) is False
+        assert format_setting(RouteSettings, name, 0) == words
+    assert format_setting(RouteSettings, "demands", 5) == 5
+    assert format_setting(RouteSettings, "baseline", False) is False

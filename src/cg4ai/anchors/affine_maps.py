@@ -30,7 +30,7 @@ class AffineMap:
         """(n, d) -> (n, r)."""
         return np.asarray(inputs @ self.slopes.T + self.offsets)
 
-    def towards(self, other: AffineMap, share: float) -> AffineMap:
+    def mix(self, other: AffineMap, share: float) -> AffineMap:
         """The mixture with `share` of the other."""
         return AffineMap(
             (1 - share) * self.slopes + share * other.slopes,

@@ -20,7 +20,7 @@ from torch import Tensor
 from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.errors import SolverFailure
 from cg4ai.records import Array
-from cg4ai.solvers.conic import Quadratic
+from cg4ai.solvers.conic import QuadraticProgram
 
 ROUNDS = 12
 SETTLED = 1e-4  # a round that gains no more than this share of all gains is the last
@@ -48,7 +48,7 @@ class _Local:
     curvature: Array
 
 
-class _Search:
+class _LossSearch:
     """Rules `z(x) = W [x - centre, 1]` in a space, W (k, d + 1), and their mean loss."""
 
     def __init__(self, loss: MeanLoss, space: Space) -> None:
@@ -115,7 +115,7 @@ class _Search:
         return np.nan_to_num(rows / np.maximum(share, 1 / count)[:, None], posinf=0, neginf=0)
 
 
-def least_loss(
+def minimise_loss(
     loss: MeanLoss, space: Space, start: AffineMap, rows: tuple[Any, Array] | None = None
 ) -> AffineMap:
     """The rule of least mean loss, from `start`, which must keep the rows.
@@ -123,7 +123,7 @@ def least_loss(
     `rows`: as `Counterpart.leaving` gives them, around the mean input. A program that its solver
     gives up ends the search: every rule on the way keeps the rows, and the last one is the best.
     """
-    search = _Search(loss, space)
+    search = _LossSearch(loss, space)
     W = search.coordinates(start)
     first = search.value(W)
     for _ in range(ROUNDS):
@@ -140,7 +140,7 @@ def least_loss(
     return search.rule(W)
 
 
-def _length(search: _Search, W: Array, step: Array, local: _Local) -> float:
+def _length(search: _LossSearch, W: Array, step: Array, local: _Local) -> float:
     """How much of the step lowers the mean loss as its slope promises; 0 if nothing does."""
     falls = float((local.slope * step).sum())
     for halvings in range(HALVINGS):
@@ -163,7 +163,7 @@ def _step(local: _Local, moments: Array, W: Array, rows: tuple[Any, Array] | Non
     curved = curved[order][:, order]
     here, slope = W.ravel()[order], local.slope.ravel()[order]
     rest = matrix.shape[1] - len(order)
-    program = Quadratic(
+    program = QuadraticProgram(
         P=sparse.block_diag([curved, sparse.csc_matrix((rest, rest))], format="csc"),
         q=np.append(slope - curved @ here, np.zeros(rest)),
         A=matrix,

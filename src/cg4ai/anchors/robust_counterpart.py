@@ -21,7 +21,7 @@ from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import Guard
 from cg4ai.rules.regions import Polytope
-from cg4ai.rules.row_sizes import variable_units
+from cg4ai.rules.row_sizes import compute_variable_units
 
 LARGEST = 200_000  # entries of the rows
 
@@ -38,12 +38,12 @@ class Counterpart:
     limits: Array
     positive: int
 
-    def most(self, size: int, limit: float) -> Array | None:
+    def maximise_room(self, size: int, limit: float) -> Array | None:
         """Z (k, d) of most room up to `limit`, by a linear program; None where there is none."""
         columns = self.matrix.shape[1]
         cost = np.append(np.zeros(columns - 1), -1.0)
         bounds = [(None, None)] * self.positive + [(0, None)] * (columns - 1 - self.positive)
-        units = variable_units(abs(self.matrix).max(axis=0).toarray().ravel())
+        units = compute_variable_units(abs(self.matrix).max(axis=0).toarray().ravel())
         units[-1] = 1.0  # room
         scaled = self.matrix @ sparse.diags_array(units)
         answer = linprog(cost, scaled, self.limits, bounds=[*bounds, (None, limit)], method="highs")
@@ -64,7 +64,7 @@ class Counterpart:
         )
 
 
-def counterpart(
+def build_counterpart(
     guards: Sequence[Guard], space: Space, centre: Array | None = None
 ) -> Counterpart | None:
     """The rows of all guards; None where rules are of another kind, or it would be too large."""
@@ -86,7 +86,7 @@ def counterpart(
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _GuardRows:
     """Columns of one guard's rows, by what they multiply."""
 
     rules: Any  # (m, k (d + 1))
@@ -96,7 +96,7 @@ class _Rows:
     limits: Array
 
 
-def _rows(guard: Guard, space: Space, origin: Array) -> _Rows:
+def _rows(guard: Guard, space: Space, origin: Array) -> _GuardRows:
     """For each rule `+-(g - u . matrix) <= size` along each input, and the sum at the worst."""
     rules, size = guard.rules, space.slope.shape[1]
     first, count = rules.pieces[:, 0], len(rules)
@@ -116,7 +116,7 @@ def _rows(guard: Guard, space: Space, origin: Array) -> _Rows:
     known = rules.constant @ space.offset + fixed @ middle
     # in the rules' own units: the solver's tolerances are those of numbers around 1
     own = sparse.diags_array(1 / np.concatenate([np.tile(np.repeat(scale, size), 2), scale]))
-    return _Rows(
+    return _GuardRows(
         own @ sparse.vstack([along, -along, whole]),
         own
         @ sparse.vstack(

@@ -18,8 +18,8 @@ import torch
 from scipy.optimize import linprog, minimize
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
-from cg4ai.anchors.least_loss import MeanLoss, least_loss
-from cg4ai.anchors.robust_counterpart import counterpart
+from cg4ai.anchors.least_loss import MeanLoss, minimise_loss
+from cg4ai.anchors.robust_counterpart import build_counterpart
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules import Concave
@@ -27,7 +27,7 @@ from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import FunctionRules, Guard
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Ball
-from cg4ai.rules.row_sizes import variable_units
+from cg4ai.rules.row_sizes import compute_variable_units
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
@@ -67,16 +67,16 @@ class _Tightest:
     point: Array
 
     @property
-    def missed(self) -> float:
+    def violation(self) -> float:
         """By how much the rule is missed there, in its own units."""
         return -self.room * float(self.guard.scale[self.rule])
 
 
-def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
+def find_tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     """Where the anchor has least room, by closed form; None where there is none for some rule."""
     found: list[_Tightest] = []
     for guard in guards:
-        worst = worst_case(guard, anchor)
+        worst = find_worst_case(guard, anchor)
         if worst is None:
             return None
         slack, points = worst
@@ -86,7 +86,7 @@ def tightest(guards: Sequence[Guard], anchor: AffineMap) -> _Tightest | None:
     return min(found, key=lambda one: one.room)
 
 
-def worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
+def find_worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | None:
     """Least slack (L,) and where (L, d), or None without a closed form.
 
     Of quadratic rules and an anchor that moves: slack that is proven, if not the least there is.
@@ -134,11 +134,11 @@ def find_anchor(
     if loss is None or len(space.least):
         return _between(guards, start, best, SHARE)
     by_rows = best.room > 0 and _by_rows(guards)
-    rows = counterpart(guards, space, loss.inputs.mean(0)) if by_rows else None
+    rows = build_counterpart(guards, space, loss.inputs.mean(0)) if by_rows else None
     share = SHARE if rows is None else LEAST
     near = _between(guards, start, best, share)
     limits = None if rows is None else rows.leaving(share * min(best.room, MOST))
-    return _between(guards, least_loss(loss, space, near.map, limits), best, share)
+    return _between(guards, minimise_loss(loss, space, near.map, limits), best, share)
 
 
 def _by_rows(guards: Sequence[Guard]) -> bool:
@@ -161,7 +161,7 @@ def _anchored(guards: Sequence[Guard], one: AffineMap, space: Space) -> Anchor |
         not one.is_constant or (space.least @ one.offsets < space.floor).any()
     ):
         return None
-    least = tightest(guards, one)
+    least = find_tightest(guards, one)
     return None if least is None or least.room < 0 else Anchor(one, least.room)
 
 
@@ -170,14 +170,14 @@ def _between(guards: Sequence[Guard], start: AffineMap, best: Anchor, share: flo
 
     Maps that keep the rules are a convex set, and room is concave along the way.
     """
-    if tightest(guards, start) is None:
+    if find_tightest(guards, start) is None:
         return best
     wanted = share * min(best.room, MOST)
     low, high, found = 0.0, 1.0, best
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        one = start.towards(best.map, middle)
-        least = tightest(guards, one)
+        one = start.mix(best.map, middle)
+        least = find_tightest(guards, one)
         if least is not None and least.room >= wanted:
             high, found = middle, Anchor(one, least.room)
         else:
@@ -197,8 +197,8 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
         if found is not None:
             return found, None
         forbidden = least or forbidden
-    rows = counterpart(guards, space) if len(candidates) > 1 or moving else None
-    robust = None if rows is None else rows.most(space.slope.shape[1], MOST)
+    rows = build_counterpart(guards, space) if len(candidates) > 1 or moving else None
+    robust = None if rows is None else rows.maximise_room(space.slope.shape[1], MOST)
     if robust is not None:
         found, least = _centred(guards, space, robust)
         if found is not None:
@@ -209,7 +209,7 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
     more = ", ..." if len(forbidden.point) > 6 else ""
     reason = (
         f"no constant or affine anchor keeps {forbidden.guard.name} on its region: the best one "
-        f"misses rule {forbidden.rule} by {forbidden.missed:.3g} at x = [{shown}{more}]"
+        f"misses rule {forbidden.rule} by {forbidden.violation:.3g} at x = [{shown}{more}]"
     )
     return None, NoAnchor(reason, forbidden.guard.name, forbidden.point)
 
@@ -230,7 +230,7 @@ def _centred(
             break
         room, offsets = solved
         one = space.outputs(slopes, offsets)
-        least = tightest(guards, one)
+        least = find_tightest(guards, one)
         if least is None:
             return None, None
         if best is None or least.room > best[0]:
@@ -238,12 +238,12 @@ def _centred(
         if least.room >= min(room, MOST) - 1e-9:
             break
         for guard in guards:
-            worst = worst_case(guard, one)
+            worst = find_worst_case(guard, one)
             assert worst is not None
             program.add(guard, worst[1])
     if best is None:
         return None, least
-    return (Anchor(best[1], best[0]) if best[0] >= 0 else None), tightest(guards, best[1])
+    return (Anchor(best[1], best[0]) if best[0] >= 0 else None), find_tightest(guards, best[1])
 
 
 class _Program:
@@ -284,7 +284,7 @@ class _Program:
         limits = np.concatenate([*self.limits, floor])
         if self.others:
             return self._convex(matrix, limits, start)
-        units = variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
+        units = compute_variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
         cost = np.append(np.zeros(free), -1.0)
         bounds = [(None, None)] * free + [(None, MOST)]
         scaled = matrix * np.append(units, 1.0)
@@ -371,17 +371,17 @@ def _steadiest(guards: Sequence[Guard], space: Space) -> Array:
 
 def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
     """An anchor that was given, with its proven room; InvalidInput where it breaks a rule."""
-    least = tightest(guards, anchor)
+    least = find_tightest(guards, anchor)
     if least is None:
         raise InvalidInput(
             "the room of this anchor has no closed form: a rule multiplies outputs by the input, "
             "or is not linear, and the anchor depends on the input, too; give a constant anchor"
         )
     for guard in guards:
-        worst = worst_case(guard, anchor)
+        worst = find_worst_case(guard, anchor)
         assert worst is not None
-        if not proven(guard, worst, anchor):
-            refuse_broken(guard, worst[1], anchor.at(worst[1]))
+        if not is_proven(guard, worst, anchor):
+            check_anchor_outputs(guard, worst[1], anchor.at(worst[1]))
             raise InvalidInput(
                 f"the anchor is not shown to keep {guard.name}: its proven room is "
                 f"{worst[0].min():.3g}, though no input is known that breaks it; a shield needs an "
@@ -390,13 +390,13 @@ def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
     return Anchor(anchor, max(0.0, least.room))
 
 
-def proven(guard: Guard, worst: tuple[Array, Array], anchor: AffineMap) -> bool:
-    """Whether what `worst_case` found is at least 0 but for rounding."""
+def is_proven(guard: Guard, worst: tuple[Array, Array], anchor: AffineMap) -> bool:
+    """Whether what `find_worst_case` found is at least 0 but for rounding."""
     slack, points = worst
     return bool((slack >= -np.diag(guard.rounding(points, anchor.at(points)))).all())
 
 
-def refuse_broken(guard: Guard, points: Array, outputs: Array) -> None:
+def check_anchor_outputs(guard: Guard, points: Array, outputs: Array) -> None:
     """InvalidInput if the outputs (n, r) of an anchor break a rule at its input (n, d)."""
     with torch.no_grad():
         slack = guard.rules.slack(torch.as_tensor(points), torch.as_tensor(outputs)).numpy()

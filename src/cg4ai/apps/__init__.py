@@ -11,19 +11,19 @@ from cg4ai.apps.registry import register
 from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from cg4ai.apps.csv_tables import CsvTable, listed, read_csv
+    from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
     from cg4ai.apps.folders import (
         ALL_ARCS,
         ARRAYS,
         DESCRIPTION,
         NOTES,
         POSITIONS,
-        about_of,
-        asked_of,
         check_application,
         check_same,
         complete,
-        trained,
+        describe_mixture,
+        get_asked_settings,
+        load_trained,
     )
     from cg4ai.apps.protocol import (
         Answers,
@@ -36,19 +36,19 @@ if TYPE_CHECKING:
         Rule,
         RunSettings,
         Signature,
-        Solved,
         Solver,
-        Task,
-        Trained,
         TrainedDefaults,
+        TrainedModel,
+        TrainingOutcome,
+        TrainingTask,
         solve_plainly,
     )
     from cg4ai.apps.runner import perform
-    from cg4ai.extras import optional
-    from cg4ai.parallel import as_they_come
+    from cg4ai.extras import import_optional
+    from cg4ai.parallel import iterate_as_completed
     from cg4ai.settings import (
         MOST_UNITS,
-        Checked,
+        CheckedSettings,
         device_setting,
         hidden_setting,
         seed_setting,
@@ -60,19 +60,19 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "cg4ai.apps.csv_tables": ["CsvTable", "listed", "read_csv"],
+            "cg4ai.apps.csv_tables": ["CsvTable", "format_list", "read_csv"],
             "cg4ai.apps.folders": [
                 "ALL_ARCS",
                 "ARRAYS",
                 "DESCRIPTION",
                 "NOTES",
                 "POSITIONS",
-                "about_of",
-                "asked_of",
+                "describe_mixture",
+                "get_asked_settings",
                 "check_application",
                 "check_same",
                 "complete",
-                "trained",
+                "load_trained",
             ],
             "cg4ai.apps.protocol": [
                 "Answers",
@@ -85,18 +85,18 @@ else:
                 "Rule",
                 "RunSettings",
                 "Signature",
-                "Solved",
+                "TrainingOutcome",
                 "Solver",
-                "Task",
-                "Trained",
+                "TrainingTask",
+                "TrainedModel",
                 "TrainedDefaults",
                 "solve_plainly",
             ],
             "cg4ai.apps.runner": ["perform"],
-            "cg4ai.extras": ["optional"],
-            "cg4ai.parallel": ["as_they_come"],
+            "cg4ai.extras": ["import_optional"],
+            "cg4ai.parallel": ["iterate_as_completed"],
             "cg4ai.settings": [
-                "Checked",
+                "CheckedSettings",
                 "MOST_UNITS",
                 "device_setting",
                 "hidden_setting",
@@ -118,7 +118,7 @@ __all__ = [
     "POSITIONS",
     "Answers",
     "Application",
-    "Checked",
+    "CheckedSettings",
     "CsvTable",
     "Evaluation",
     "Guarantee",
@@ -128,21 +128,22 @@ __all__ = [
     "Rule",
     "RunSettings",
     "Signature",
-    "Solved",
     "Solver",
-    "Task",
-    "Trained",
     "TrainedDefaults",
-    "about_of",
-    "as_they_come",
-    "asked_of",
+    "TrainedModel",
+    "TrainingOutcome",
+    "TrainingTask",
     "check_application",
     "check_same",
     "complete",
+    "describe_mixture",
     "device_setting",
+    "format_list",
+    "get_asked_settings",
     "hidden_setting",
-    "listed",
-    "optional",
+    "import_optional",
+    "iterate_as_completed",
+    "load_trained",
     "perform",
     "read_csv",
     "register",
@@ -151,7 +152,6 @@ __all__ = [
     "solve_plainly",
     "threads_setting",
     "time_limit_setting",
-    "trained",
 ]
 
 

@@ -36,16 +36,16 @@ class CsvTable:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def place(self, row: int) -> str:
+    def format_line(self, row: int) -> str:
         """`line 3`: where a row stands."""
         return f"{self.unit} {self.lines[row]}"
 
-    def position(self, name: str) -> int:
+    def find_column(self, name: str) -> int:
         """Where a column stands; InvalidInput with the closest name if there is none."""
         if name not in self._positions:
             raise InvalidInput(
                 f"{self.path} has no column {name!r}{did_you_mean(name, self.names)}; it has "
-                f"{listed(self.names)}"
+                f"{format_list(self.names)}"
             )
         return self._positions[name]
 
@@ -55,7 +55,7 @@ class CsvTable:
 
     def cells_of(self, name: str) -> list[str]:
         """One column as it stands in the file, empty cells too."""
-        place = self.position(name)
+        place = self.find_column(name)
         return [row[place] for row in self.cells]
 
     def refuse_others(self, name: str, fits: Sequence[bool], what: str) -> None:
@@ -63,44 +63,46 @@ class CsvTable:
         for row, fit in enumerate(fits):
             if not fit:
                 raise InvalidInput(
-                    f"{self.where(row, name)} is {self.cells_of(name)[row]!r}, not {what}; "
+                    f"{self.format_position(row, name)} is {self.cells_of(name)[row]!r}, not "
+                    f"{what}; "
                     "correct it, empty the cell if it is unknown, or remove the row"
                 )
 
-    def texts(self, name: str) -> list[str]:
+    def get_texts(self, name: str) -> list[str]:
         """One column as it stands in the file; empty cells are refused."""
         column = self.cells_of(name)
         if "" in column:
             raise InvalidInput(
-                f"{self.where(column.index(''), name)} is empty; fill it in or remove the row"
+                f"{self.format_position(column.index(''), name)} is empty; fill it in or remove "
+                "the row"
             )
         return column
 
-    def numbers(self, names: Sequence[str]) -> Array:
+    def get_numbers(self, names: Sequence[str]) -> Array:
         """Several columns as finite numbers: (rows, len(names)) float64."""
         columns = [self._numeric(name) for name in names]
         return np.array(columns, np.float64).reshape(len(columns), len(self)).T.copy()
 
     def _numeric(self, name: str) -> list[float]:
-        column = self.texts(name)
+        column = self.get_texts(name)
         values = [as_number(text) for text in column]
         bad = [row for row, value in enumerate(values) if value is None]
         texts = [row for row in bad if not _meant_as_number(column[row])]
         if len(values) > 1 and len(texts) > len(values) / 2:
             raise InvalidInput(
-                f"column {name!r} of {self.path} holds text ({self.place(texts[0])}: "
+                f"column {name!r} of {self.path} holds text ({self.format_line(texts[0])}: "
                 f"{column[texts[0]]!r}), but must hold numbers; encode it as numbers first"
             )
         if bad:
             raise InvalidInput(
-                f"{self.where(bad[0], name)} is {column[bad[0]]!r}, not a finite number; "
+                f"{self.format_position(bad[0], name)} is {column[bad[0]]!r}, not a finite number; "
                 "correct it or remove the row"
             )
         return [value for value in values if value is not None]
 
-    def where(self, row: int, name: str) -> str:
+    def format_position(self, row: int, name: str) -> str:
         """`data.csv, line 3, column 'size'`, for messages."""
-        return f"{self.path}, {self.place(row)}, column {name!r}"
+        return f"{self.path}, {self.format_line(row)}, column {name!r}"
 
 
 def as_number(text: str) -> float | None:
@@ -123,7 +125,7 @@ def _meant_as_number(text: str) -> bool:
     return True
 
 
-def listed(names: Sequence[str], most: int = 12) -> str:
+def format_list(names: Sequence[str], most: int = 12) -> str:
     """`a, b, c` or the first of many."""
     shown = ", ".join(map(str, names[:most]))
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"

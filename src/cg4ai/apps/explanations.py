@@ -14,22 +14,22 @@ import numpy as np
 import torch
 
 from cg4ai.apps.protocol import Rule
-from cg4ai.data.arrays import among, same_inputs
+from cg4ai.data.arrays import group_same_inputs, is_among
 from cg4ai.ensemble.claims import MOVED, STRENGTH, Explanation
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, Strength
 from cg4ai.rules import OutputRule, Requirement, Shape
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed
-from cg4ai.rules.row_sizes import requirement_size
-from cg4ai.rules.rows import LinearRows, shortfall
+from cg4ai.rules.requirement import InputRule
+from cg4ai.rules.row_sizes import compute_requirement_size
+from cg4ai.rules.rows import LinearRows, compute_shortfall
 from cg4ai.rules.violations import predictions
 
 TOLERANCE = 1e-6  # as of audits, of a rule's size
 
 
-def explained(
+def explain_predictions(
     ensemble: Ensemble, rules: Sequence[Rule], inputs: Array, found: Explanation
 ) -> list[dict[str, Any]]:
     """For each input how far a shield moved its outputs, and of each rule slack and strength.
@@ -43,7 +43,7 @@ def explained(
         slack = np.full(len(inputs), np.nan)
         for rule in stated:
             if rule.name == name:
-                slack = np.fmin(slack, slack_at(ensemble, rule, inputs, outputs))
+                slack = np.fmin(slack, compute_slack(ensemble, rule, inputs, outputs))
         sizes = [_size(ensemble, rule, outputs) for rule in stated if rule.name == name]
         allowed = TOLERANCE * min(sizes, default=1.0)
         recorded = found.by_requirement.get(name)
@@ -58,10 +58,10 @@ def explained(
 def _size(ensemble: Ensemble, rule: Requirement, outputs: Array) -> float:
     """The least size of its rows; of outputs, for a rule that names no inputs."""
     largest = float(np.abs(outputs).max(initial=0.0)) or 1.0
-    if not isinstance(rule, Placed) or rule.inputs is None:
+    if not isinstance(rule, InputRule) or rule.inputs is None:
         return largest
     rule.check(ensemble.input_size, ensemble.output_size)
-    return requirement_size(rule, ensemble.output_size, outputs=lambda: largest).least
+    return compute_requirement_size(rule, ensemble.output_size, outputs=lambda: largest).least
 
 
 def _strength(slack: float, allowed: float, recorded: str | None) -> str:
@@ -73,7 +73,7 @@ def _strength(slack: float, allowed: float, recorded: str | None) -> str:
     return str(Strength.UNVERIFIED if np.isnan(slack) else Strength.AUDITED)
 
 
-def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Array) -> Array:
+def compute_slack(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Array) -> Array:
     """(n,): how far outputs (n, r) are from breaking the rule; NaN where it says nothing of them.
 
     A rule on single outputs or over a region is about each input, in that region; one that lists
@@ -86,7 +86,7 @@ def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Arra
         matrix, bound = rule.output_set(outputs.shape[1]).rows
         return np.asarray((outputs @ matrix.T - bound).min(axis=1))
     if isinstance(rule, Equality) and rule.inputs is None:
-        return -rule.missed(inputs, outputs)
+        return -rule.compute_violation(inputs, outputs)
     if isinstance(rule.region, Region):
         given = torch.as_tensor(inputs), torch.as_tensor(outputs)
         slack = -rule.violations(*given).detach().numpy().max(axis=1)
@@ -97,11 +97,11 @@ def slack_at(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs: Arra
 def _listed(ensemble: Ensemble, rule: Requirement, inputs: Array) -> Array:
     """The least slack of the rows at inputs that the rule lists."""
     rows = rule.rows(0)
-    nothing = rows is None or not among(inputs, rows.inputs).any()  # then nothing is recomputed
+    nothing = rows is None or not is_among(inputs, rows.inputs).any()  # then nothing is recomputed
     known = None if nothing else listed_slack(ensemble, rule)
     if known is None:
         return np.full(len(inputs), np.nan)
-    _, which = same_inputs(np.concatenate([known.inputs, inputs]))
+    _, which = group_same_inputs(np.concatenate([known.inputs, inputs]))
     least = np.full(which.max() + 1, np.inf)
     np.minimum.at(least, which[: len(known.inputs)], known.slack)
     found = least[which[len(known.inputs) :]]
@@ -120,11 +120,13 @@ def listed_slack(ensemble: Ensemble, rule: Requirement) -> ListedSlack | None:
     """None for a rule that ties inputs together, or lists none."""
     rule.check(ensemble.input_size, ensemble.output_size)
     rows = rule.rows(0)
-    if rows is None or not isinstance(rule, Placed) or getattr(rows, "mixing", None) is not None:
+    if rows is None or not isinstance(rule, InputRule) or getattr(rows, "mixing", None) is not None:
         return None
     at: Any = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
     with torch.no_grad():
-        own = -shortfall(rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy())
+        own = -compute_shortfall(
+            rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy()
+        )
     least = np.full(len(rows.inputs), np.inf)
     np.minimum.at(least, at, own)
     return ListedSlack(rows.inputs, least)

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from cg4ai.apps.explanations import ListedSlack
-from cg4ai.apps.folders import trained
+from cg4ai.apps.folders import load_trained
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.export import exported
+from cg4ai.ensemble.export import export_program
 from cg4ai.errors import InvalidInput
-from cg4ai.pages.page import asset, page
-from cg4ai.pages.program import array_data, packed
+from cg4ai.pages.page import read_asset, render_page
+from cg4ai.pages.program import array_data, pack_program
 from cg4ai.rules import OutputRule, Requirement, Shape
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
@@ -32,12 +32,15 @@ FOOT = (
     "Made by cg4ai from {name}. All numbers are computed in this page in double precision; nothing "
     "is sent anywhere."
 )
-OUTPUTS, RULES = 0, 3  # places in what `Explained` gives: outputs first, rules from the fourth on
+OUTPUTS, RULES = (
+    0,
+    3,
+)  # places in what `ExplainedModule` gives: outputs first, rules from the fourth on
 
 
-def explored(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
+def write_explorer(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
     """Write the page of a finished run as one file; returns its size in MB."""
-    ensemble, described = trained(folder)
+    ensemble, described = load_trained(folder)
     run = Run.open(folder, read_only=True) if (folder / "run.json").exists() else None
     told = None if run is None or not run.bound else run.summary()
     data = described.explorer(ensemble, folder, told or {}).encode()
@@ -53,21 +56,21 @@ def explored(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> float:
 
 def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[str, Any]) -> str:
     """The page of a classifier or regressor: `data` say what its form and outputs are called."""
-    module = Explained(ensemble.to("cpu"), traced)
+    module = ExplainedModule(ensemble.to("cpu"), traced)
     further = {
-        "program": packed(exported(module, ensemble.input_size, rows=1)),
+        "program": pack_program(export_program(module, ensemble.input_size, rows=1)),
         "shielded": bool(ensemble.guards),
     }
-    return page(
+    return render_page(
         str(data["title"]),
-        asset("model.html"),
+        read_asset("model.html"),
         styles=["model.css"],
         scripts=["program.js", "model.js"],
         data={**data, **further},
     )
 
 
-def told_at_inputs(rule: Requirement) -> bool:
+def is_pointwise(rule: Requirement) -> bool:
     """Whether the rule is about each input alone, in a region or everywhere."""
     if isinstance(rule, Equality) and rule.inputs is None:
         return True
@@ -85,7 +88,7 @@ def listed_data(known: ListedSlack, labels: Sequence[str]) -> dict[str, Any]:
     }
 
 
-class Explained(nn.Module):
+class ExplainedModule(nn.Module):
     """Outputs (n, r), how far a shield moved them (n,), scores by which is decided (n, r), then of
     each rule its slack (n,) and whether the input lies where it speaks (n,): what a page computes.
     """

@@ -8,11 +8,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from cg4ai.apps.protocol import Application, P, RunSettings, S, Trained
+from cg4ai.apps.protocol import Application, P, RunSettings, S, TrainedModel
 from cg4ai.apps.registry import (
+    get_registration,
     is_registered,
     program_of,
-    registration,
     registration_of_kind,
     training_command,
 )
@@ -21,7 +21,7 @@ from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.settings import in_words
+from cg4ai.settings import format_setting
 
 ARRAYS = "arrays.safetensors"
 REPORT = "report.html"
@@ -37,10 +37,10 @@ PATCHES = "patches"  # in an ensemble's description: the files that were added, 
 def check_application(run: Run, name: str) -> None:
     if run.command != name:
         raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {name!r}")
-    refuse_patched(run)
+    refuse_patched_run(run)
 
 
-def refuse_patched(run: Run) -> None:
+def refuse_patched_run(run: Run) -> None:
     """Refuse to resume what a patch wrote: it is quick, and starts from the run it is of."""
     whole = (run.settings.get(DESCRIPTION) or {}).get(PATCH_OF)
     if whole is not None:
@@ -51,9 +51,9 @@ def refuse_patched(run: Run) -> None:
         )
 
 
-def about_of(app: Application[S, P], prepared: P) -> dict[str, Any]:
+def describe_mixture(app: Application[S, P], prepared: P) -> dict[str, Any]:
     """What a mixture says of itself: its application, and that one's description."""
-    return {"application": registration(app.name).kind, **app.describe(prepared)}
+    return {"application": get_registration(app.name).kind, **app.describe(prepared)}
 
 
 def open_run(
@@ -84,10 +84,10 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
     """An error unless the run was started by this application with these settings and data."""
     check_application(run, app.name)
     run.check_settings(
-        {**asked_of(run, settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
+        {**get_asked_settings(run, settings), DESCRIPTION: run.settings.get(DESCRIPTION)},
         may_differ=app.may_differ,
     )
-    now, then = files.plain(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
+    now, then = files.to_plain(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
     names = (now.keys() | then.keys()) - {POSITIONS, ALL_ARCS, NOTES}  # older runs have none
     other = sorted(name for name in names if now.get(name) != then.get(name))
     if other:
@@ -97,7 +97,7 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
         )
 
 
-def asked_of(run: Run, settings: RunSettings) -> dict[str, Any]:
+def get_asked_settings(run: Run, settings: RunSettings) -> dict[str, Any]:
     """The settings, less those that came after the run was started and are usual now."""
     usual = {one.name: one.default for one in fields(cast("Any", settings))}
     return {
@@ -115,13 +115,13 @@ def _located(settings: RunSettings) -> dict[str, Any]:
     }
 
 
-def settings_in_words(run: Run) -> dict[str, Any]:
+def format_settings(run: Run) -> dict[str, Any]:
     """The settings as people read them: where 0 stands for something, that is said."""
     given = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
     if not is_registered(run.command):
         return given
-    kind = application(run.command).settings
-    return {name: in_words(kind, name, value) for name, value in given.items()}
+    kind = find_application(run.command).settings
+    return {name: format_setting(kind, name, value) for name, value in given.items()}
 
 
 def complete(summary: Mapping[str, Any]) -> bool:
@@ -129,12 +129,12 @@ def complete(summary: Mapping[str, Any]) -> bool:
     return bool(summary.get("stop_reason") != StopReason.INTERRUPTED.value)
 
 
-def application(name: str) -> Application[Any, Any]:
+def find_application(name: str) -> Application[Any, Any]:
     """The application that is registered by this name."""
-    return registration(name).load()
+    return get_registration(name).load()
 
 
-def trained(folder: Path) -> tuple[Any, Trained]:
+def load_trained(folder: Path) -> tuple[Any, TrainedModel]:
     """The mixture of a finished run of any application, and what it says of itself."""
     if not folder.is_dir():
         raise RunFolderError(f"{folder} is no folder: name one that a run was saved in")
@@ -143,7 +143,7 @@ def trained(folder: Path) -> tuple[Any, Trained]:
         run = Run.open(folder, read_only=True)
         settings = run.settings
         if not (folder / "ensemble.json").exists():
-            refuse_patched(run)
+            refuse_patched_run(run)
             raise RunFolderError(
                 f"the run in {folder} has not ended, so there is no mixture yet: continue it with "
                 f"{training_command(run.command)} --resume --out {folder}"

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps.csv_tables import CsvTable, csv_table, listed, read_data
+from cg4ai.apps.csv_tables import CsvTable, csv_table, format_list, read_data
 from cg4ai.errors import InvalidInput, did_you_mean
 
 ROWS = "rows"
@@ -39,14 +39,14 @@ def read_table(path: Path, standard_input: bytes | None = None) -> CsvTable:
 
 def rows_of_document(data: bytes, path: Path) -> CsvTable:
     """The table of a JSON file: a list of objects, or an object that has it under `rows`."""
-    content = parsed(data, str(path))
+    content = parse_json(data, str(path))
     if isinstance(content, dict):
-        only_known(content, (ROWS,), str(path))
+        refuse_unknown_keys(content, (ROWS,), str(path))
         content = content.get(ROWS)
     return json_table(content, path)
 
 
-def parsed(data: bytes, what: str) -> Any:
+def parse_json(data: bytes, what: str) -> Any:
     """JSON in UTF-8 with every number as the text it was written as; InvalidInput if it is none."""
     try:
         text = data.decode("utf-8-sig")
@@ -72,7 +72,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def only_known(content: Mapping[str, Any], known: Sequence[str], what: str) -> None:
+def refuse_unknown_keys(content: Mapping[str, Any], known: Sequence[str], what: str) -> None:
     """InvalidInput for a key that nobody reads."""
     for key in content:
         if key not in known:
@@ -83,7 +83,7 @@ def only_known(content: Mapping[str, Any], known: Sequence[str], what: str) -> N
 
 
 def json_table(rows: Any, path: Path) -> CsvTable:
-    """Rows that `parsed` gave; each must have the columns of the first, in any order.
+    """Rows that `parse_json` gave; each must have the columns of the first, in any order.
 
     null is an empty cell, true and false are these words; lists and objects are refused.
     """
@@ -117,7 +117,7 @@ def _check_names(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     for number, row in enumerate(rows, start=1):
         if row.keys() != first:
             lacks = [name for name in first if name not in row]
-            what = f"lacks {listed(lacks)}" if lacks else "has others than row 1"
+            what = f"lacks {format_list(lacks)}" if lacks else "has others than row 1"
             raise InvalidInput(
                 f"{path}, row {number} {what}; give every row the same columns, null where a "
                 "value is unknown"
@@ -138,5 +138,5 @@ def _text(value: Any, where: str) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What JSON calls a value that `parsed` gave, for messages."""
+    """What JSON calls a value that `parse_json` gave, for messages."""
     return KINDS.get(type(value), "a number or text")

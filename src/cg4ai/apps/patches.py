@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv, read_data
-from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, PATCHES, application, trained
-from cg4ai.apps.protocol import Rule, Task, Trained
+from cg4ai.apps.folders import DESCRIPTION, PATCH_OF, PATCHES, find_application, load_trained
+from cg4ai.apps.protocol import Rule, TrainedModel, TrainingTask
 from cg4ai.colgen.loop import patch
 from cg4ai.colgen.result import Result
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
-from cg4ai.ensemble.reweighting import Changes, changes
+from cg4ai.ensemble.reweighting import PredictionChanges, compute_changes
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.members import restore as restore_members
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.report.wording import outcome_in_numbers
-from cg4ai.report.write import reported
+from cg4ai.report.write import try_write_report
 from cg4ai.rules.regions import Region
 from cg4ai.runs.folder import Run
 
@@ -44,7 +44,7 @@ class PatchedRun:
     added: int
     trained: int
     members: int
-    changes: tuple[tuple[str, Changes], ...]
+    changes: tuple[tuple[str, PredictionChanges], ...]
     void: tuple[str, ...]
     command: str  # that of the run: the name of its application
     unreported: str = ""  # why there is no report
@@ -119,12 +119,12 @@ def patch_run(
         raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
     if out is not None and (out / "run.json").exists():
         raise InvalidInput(f"{out} already holds a run: choose another --out for the patched one")
-    before, described = trained(folder)
+    before, described = load_trained(folder)
     run = Run.open(folder, read_only=True)
     run.summary()  # refused where it speaks of another run's files
-    earlier = rules_added(before, described)
-    added = [rule for one in add for rule in described.added(one, None)]
-    app, stored = application(run.command), dict(run.settings)
+    earlier = list_added_rules(before, described)
+    added = [rule for one in add for rule in described.read_added_rules(one, None)]
+    app, stored = find_application(run.command), dict(run.settings)
     description = stored.pop(DESCRIPTION, None) or {}
     task = app.reopen(app.settings.from_mapping(stored), description)
     _refuse(added, task)
@@ -154,26 +154,26 @@ def patch_run(
             len(added),
             result.columns - members,
             members,
-            tuple((name, changes(before, result.ensemble, x)) for name, x in inputs),
+            tuple((name, compute_changes(before, result.ensemble, x)) for name, x in inputs),
             tuple(sorted(path.name for path in folder.glob(CERTIFICATES))),
             run.command,
         )
         if new is not None:
             result.ensemble.save(new.folder)
             new.finish(made.summary)
-            made = replace(made, unreported=reported(new.folder, app, wanted=report))
+            made = replace(made, unreported=try_write_report(new.folder, app, wanted=report))
         return made
     finally:
         if new is not None:
             new.close()
 
 
-def rules_added(
-    ensemble: Ensemble, described: Trained, table: CsvTable | None = None
+def list_added_rules(
+    ensemble: Ensemble, described: TrainedModel, table: CsvTable | None = None
 ) -> list[Rule]:
     """The rules that patches added to a run, in order; none of a run that was not patched."""
     files = [_unchanged(one, described) for one in ensemble.about.get(PATCHES, [])]
-    return [rule for file in files for rule in described.added(file, table)]
+    return [rule for file in files for rule in described.read_added_rules(file, table)]
 
 
 def _pool(run: Run, before: Ensemble) -> Pool:
@@ -187,7 +187,7 @@ def _pool(run: Run, before: Ensemble) -> Pool:
     ]
 
 
-def _refuse(added: Sequence[Rule], task: Task) -> None:
+def _refuse(added: Sequence[Rule], task: TrainingTask) -> None:
     """Refuse rules that members would have to be built for."""
     if not added:
         raise InvalidInput("nothing to add: the files name neither rules nor cases")
@@ -200,7 +200,7 @@ def _refuse(added: Sequence[Rule], task: Task) -> None:
             )
 
 
-def _record(file: Path, described: Trained) -> dict[str, str]:
+def _record(file: Path, described: TrainedModel) -> dict[str, str]:
     return {"file": str(file.absolute()), "sha256": _digest(described.files(file))}
 
 
@@ -211,7 +211,7 @@ def _digest(files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def _unchanged(record: Mapping[str, str], described: Trained) -> Path:
+def _unchanged(record: Mapping[str, str], described: TrainedModel) -> Path:
     """The file of an earlier patch, whose rules are kept."""
     file = Path(record["file"])
     files = described.files(file) if file.exists() else [file]

@@ -19,10 +19,10 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.explanations import explained
-from cg4ai.apps.folders import trained
-from cg4ai.apps.patches import rules_added
-from cg4ai.apps.protocol import Rule, Trained
+from cg4ai.apps.explanations import explain_predictions
+from cg4ai.apps.folders import load_trained
+from cg4ai.apps.patches import list_added_rules
+from cg4ai.apps.protocol import Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -40,7 +40,7 @@ Pause = Callable[[], None]
 
 
 @dataclass(frozen=True)
-class Asked:
+class PredictionOptions:
     """What is wanted of predictions; see the options of `cg4ai predict`."""
 
     details: bool = False
@@ -67,7 +67,7 @@ class Predictions:
     note: str = ""
     paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    def marked(self) -> list[Row]:
+    def mark_rows(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
         marks = self.outside.tolist()
         return [{**row, OUTSIDE: mark} for row, mark in zip(self.rows, marks, strict=True)]
@@ -75,12 +75,12 @@ class Predictions:
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
         warnings = [text for text in (self.warning, self.note) if text]
-        answer = {"rows": self.marked(), "warnings": warnings, "model": model}
+        answer = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
         return json_text({**answer, "paths": self.paths} if self.paths else answer)
 
 
 @dataclass(frozen=True)
-class Predictor:
+class RunPredictor:
     """A finished run that predicts; `digest` is the SHA-256 of its file ensemble.json.
 
     What it reads from other files to explain answers, it reads once. `recorded_only`: it reads
@@ -88,15 +88,15 @@ class Predictor:
     """
 
     ensemble: Ensemble
-    described: Trained
+    described: TrainedModel
     digest: str
     recorded_only: bool = False
 
     @classmethod
-    def of(cls, folder: Path) -> Predictor:
+    def from_folder(cls, folder: Path) -> RunPredictor:
         """The run in a folder."""
         before = _digest(folder)
-        found = cls(*trained(folder), before)
+        found = cls(*load_trained(folder), before)
         if _digest(folder) != before:
             raise RunFolderError(f"{folder} was written while it was read; try again")
         return found
@@ -104,7 +104,7 @@ class Predictor:
     def predict(
         self,
         table: CsvTable,
-        asked: Asked,
+        asked: PredictionOptions,
         *,
         count_moved: bool = False,
         pause: Pause = lambda: None,
@@ -115,7 +115,7 @@ class Predictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        beyond = self.ensemble.beyond(inputs).items()
+        beyond = self.ensemble.find_outside_by_rule(inputs).items()
         missed = [name for name, one in beyond if (one & outside).any()]
         warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
@@ -129,7 +129,9 @@ class Predictor:
         note = self.described.unproven if asks else ""
         return Predictions(rows, outside, warning, moved, note, self.described.paths)
 
-    def _rows(self, table: CsvTable, inputs: Array, asked: Asked, pause: Pause) -> Sequence[Row]:
+    def _rows(
+        self, table: CsvTable, inputs: Array, asked: PredictionOptions, pause: Pause
+    ) -> Sequence[Row]:
         found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")
         outputs = found.outputs if asked.explain else found
         pause()
@@ -140,18 +142,20 @@ class Predictor:
         if asked.explain:
             pause()
             stated = replace(found, outputs=outputs)
-            rows = joined(rows, explained(self.ensemble, self.rules(table), inputs, stated))
-        return joined(rows, compared) if compared else rows
+            rows = join_rows(
+                rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
+            )
+        return join_rows(rows, compared) if compared else rows
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
         if self.recorded_only:
             return []
-        return [*self.described.stated(table), *self._added]
+        return [*self.described.get_own_rules(table), *self._added]
 
     @cached_property
     def _added(self) -> list[Rule]:
-        return rules_added(self.ensemble, self.described)
+        return list_added_rules(self.ensemble, self.described)
 
     def _moved(self, inputs: Array) -> int:
         """At how many inputs (n, d) a shield moves the answer."""
@@ -169,7 +173,7 @@ class Predictor:
         parts = []
         for first in range(0, len(inputs), TOGETHER):
             some = slice(first, first + TOGETHER)
-            part = self.described.answered(inputs[some], outputs[some], fallback=most)
+            part = self.described.improve_answers(inputs[some], outputs[some], fallback=most)
             if part is None and fallback is not None:
                 raise InvalidInput("a fallback is for routers, whose answers can be solved instead")
             if part is None:
@@ -192,7 +196,7 @@ def _digest(folder: Path) -> str:
     return hashlib.sha256(read_bytes(file)).hexdigest() if os.path.lexists(file) else ""
 
 
-def joined(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
+def join_rows(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     """Rows with the names and values of further ones, one by one."""
     return [{**row, **further} for row, further in zip(rows, more, strict=True)]
 
@@ -204,7 +208,7 @@ def outside_warning(table: CsvTable, outside: NDArray[np.bool_], missed: Sequenc
     """
     if not outside.any():
         return ""
-    first = table.place(int(outside.argmax()))
+    first = table.format_line(int(outside.argmax()))
     names, several = " and ".join(missed) or "the rules", len(missed) != 1
     return (
         f"{outside.sum()} of {len(outside)} rows lie outside the region in which {names} "

@@ -30,7 +30,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 
 if TYPE_CHECKING:
-    from cg4ai.report.story import Saved, Story
+    from cg4ai.report.story import SavedRun, Story
 
 
 class RunSettings(Protocol):
@@ -49,7 +49,7 @@ class RunSettings(Protocol):
 
 
 @dataclass(frozen=True)
-class Solved:
+class TrainingOutcome:
     """What training gave, and what is established about it on the way to evaluation.
 
     `proof`: of the rule that the run was asked to certify. `written`: what the summary says of
@@ -73,7 +73,7 @@ class Solver(Protocol):
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
         callbacks: Callbacks | None = None,
-    ) -> Solved: ...
+    ) -> TrainingOutcome: ...
 
 
 def solve_plainly(
@@ -83,13 +83,15 @@ def solve_plainly(
     progress: Callable[[IterationRecord], None] | None,
     run: Run | None,
     callbacks: Callbacks | None = None,
-) -> Solved:
+) -> TrainingOutcome:
     """Solve by column generation alone."""
-    return Solved(solve(problem, settings, progress=progress, run=run, callbacks=callbacks))
+    return TrainingOutcome(
+        solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
+    )
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainingTask:
     """What the loop is given: `heard` is told of every iteration; `words` say what will happen."""
 
     problem: Problem
@@ -127,7 +129,7 @@ class Rule:
     names: tuple[str, ...] = ()
     outside: NDArray[np.bool_] | None = None
 
-    def source(self, number: int) -> str:
+    def format_source(self, number: int) -> str:
         """`patients.csv, line 9` for input `number` of the requirement; empty where unknown."""
         if self.table is None or self.rows is None or number < 0:
             return ""
@@ -238,7 +240,7 @@ class TrainedDefaults:
     def unproven(self) -> str:
         return ""
 
-    def answered(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
@@ -247,7 +249,7 @@ class TrainedDefaults:
         )
 
 
-class Trained(Protocol):
+class TrainedModel(Protocol):
     """A finished run as commands ask it, whatever the application; see `TrainedDefaults`."""
 
     @property
@@ -260,7 +262,7 @@ class Trained(Protocol):
         """Why it is unknown how far answers are from the optimum; empty where it is known."""
         ...
 
-    def answered(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         """Outputs with their proven gap, solved where that is above `fallback`.
 
         None where no optimum is known.
@@ -302,7 +304,7 @@ class Trained(Protocol):
         """What to audit: the rules of a file, or else the run's own, at the rows of a table."""
         ...
 
-    def stated(self, table: CsvTable) -> list[Rule]:
+    def get_own_rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained: the run's own."""
         ...
 
@@ -310,7 +312,7 @@ class Trained(Protocol):
         """What can be proven over a whole region."""
         ...
 
-    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+    def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         """The rules or cases of a file that a patch adds; its rows are those of a table."""
         ...
 
@@ -352,32 +354,36 @@ class Application(Protocol[S, P]):
         """Inputs and outputs in plain data, from which `restore` makes sense of predictions."""
         ...
 
-    def problem(self, prepared: P) -> Task:
+    def problem(self, prepared: P) -> TrainingTask:
         """The problem for the loop, which is refused before a folder is made or emptied for it."""
         ...
 
-    def reopen(self, settings: S, described: Mapping[str, Any] | None) -> Task:
+    def reopen(self, settings: S, described: Mapping[str, Any] | None) -> TrainingTask:
         """The task of a finished run that is to be patched."""
         ...
 
-    def listening(self, task: Task, run: Run | None) -> Task:
+    def attach_journal(self, task: TrainingTask, run: Run | None) -> TrainingTask:
         """The same task, told to remember what is found on the way; with a run, to write it."""
         ...
 
-    def conclude(self, prepared: P, task: Task, solved: Solved, run: Run | None) -> Solved:
+    def conclude(
+        self, prepared: P, task: TrainingTask, solved: TrainingOutcome, run: Run | None
+    ) -> TrainingOutcome:
         """What belongs to the product itself, such as a shield or a certificate, before saving."""
         ...
 
-    def evaluate(self, prepared: P, task: Task, solved: Solved, review: Review) -> Evaluation:
+    def evaluate(
+        self, prepared: P, task: TrainingTask, solved: TrainingOutcome, review: Review
+    ) -> Evaluation:
         """Measure the mixture; trains nothing that was not asked for."""
         ...
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
-    ) -> Trained:
+    ) -> TrainedModel:
         """What `describe` gave, as something that commands can ask."""
         ...
 
-    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+    def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         """What a run that has ended came to; with its folder also figures and what they need."""
         ...

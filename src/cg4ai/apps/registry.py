@@ -70,10 +70,10 @@ def is_registered(name: str) -> bool:
     return name in _REGISTERED
 
 
-def registration(name: str) -> Registration:
+def get_registration(name: str) -> Registration:
     """That of the application with this name."""
     if name not in _REGISTERED:
-        raise RunFolderError(unknown(name))
+        raise RunFolderError(describe_unregistered(name))
     return _REGISTERED[name]
 
 
@@ -82,7 +82,7 @@ def registration_of_kind(kind: str) -> Registration:
     for one in _REGISTERED.values():
         if one.kind == kind:
             return one
-    raise RunFolderError(unknown(kind))
+    raise RunFolderError(describe_unregistered(kind))
 
 
 def program_of(name: str) -> str:
@@ -97,7 +97,7 @@ def training_command(name: str) -> str:
     return f"{MOVED[name]} train" if name in MOVED else f"{PROGRAM} {name}"
 
 
-def unknown(name: str, run: str = "RUN") -> str:
+def describe_unregistered(name: str, run: str = "RUN") -> str:
     """In one line how a run of an application that is not registered can be read."""
     if name in MOVED:
         return (

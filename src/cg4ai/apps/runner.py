@@ -21,9 +21,16 @@ from pathlib import Path
 from typing import Any, Generic, cast
 
 from cg4ai import clock
-from cg4ai.apps.folders import ARRAYS, DESCRIPTION, REPORT, about_of, check_application, open_run
-from cg4ai.apps.protocol import Application, Evaluation, P, S, Task
-from cg4ai.apps.registry import program_of, registration, training_command
+from cg4ai.apps.folders import (
+    ARRAYS,
+    DESCRIPTION,
+    REPORT,
+    check_application,
+    describe_mixture,
+    open_run,
+)
+from cg4ai.apps.protocol import Application, Evaluation, P, S, TrainingTask
+from cg4ai.apps.registry import get_registration, program_of, training_command
 from cg4ai.callbacks import TensorBoard
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import Callbacks
@@ -31,14 +38,14 @@ from cg4ai.colgen.pricing.gradient.training import step_listener
 from cg4ai.colgen.result import Result
 from cg4ai.compile.transformations import compile_problem
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.parallel import own_stream
+from cg4ai.parallel import use_own_stream
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.report.terminal import UNBROKEN, render_text
 from cg4ai.report.wording import outcome_in_numbers
-from cg4ai.report.write import reported
+from cg4ai.report.write import try_write_report
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.settings import MOST_THREADS, Checked, RunOptions, Settings
+from cg4ai.settings import MOST_THREADS, CheckedSettings, RunOptions, Settings
 
 KEPT, NOT_KEPT, INTERRUPTED = 0, 3, 130
 PREPARING_SHARE = 0.5  # of a time limit: what is not prepared by then is done without
@@ -68,7 +75,7 @@ class Screen:
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[P]):
+class RunOutcome(Generic[P]):
     """A run that has ended; `evaluation` is None where it was interrupted."""
 
     prepared: P
@@ -86,7 +93,7 @@ class Outcome(Generic[P]):
 # ---- one command ---------------------------------------------------------------------------------
 
 
-def execute(
+def execute_command(
     app: Application[S, P],
     given: Mapping[str, Any],
     options: RunOptions,
@@ -101,7 +108,7 @@ def execute(
     """
     started = clock.now() if started is None else started
     try:
-        chosen = choose(app, given, options)
+        chosen = choose_settings(app, given, options)
         outcome = perform(
             app,
             chosen.settings,
@@ -118,7 +125,7 @@ def execute(
         outcome = None
     screen.close()
     if outcome is None or outcome.evaluation is None:
-        say_interrupted(app.name, options.out)
+        print_interrupted(app.name, options.out)
         return INTERRUPTED
     story = app.story(outcome.summary)
     if options.json:
@@ -128,32 +135,32 @@ def execute(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
         print(render_text(story, verbose=options.verbose, width=width))
         if options.out is not None:
-            print(saved_in(options.out, app.name))
+            print(describe_saved(options.out, app.name))
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
-def saved_in(folder: Path, name: str) -> str:
+def describe_saved(folder: Path, name: str) -> str:
     """Where a run of the application with this name is, and what to do with it."""
     report = f" Report: {folder / REPORT}." if (folder / REPORT).exists() else ""
     explore = f"{program_of(name)} explore {shlex.quote(str(folder))}"
     return f"Saved in {folder}.{report} Explore it: {explore}"
 
 
-def say_interrupted(name: str, out: Path | None) -> None:
+def print_interrupted(name: str, out: Path | None) -> None:
     more = ""
     if out is not None:
         more = " before there was anything to save"
         if (out / "run.json").exists():
             again = f"{training_command(name)} --resume --out {shlex.quote(str(out))}"
             more = f"; continue with: {again}"
-    with uninterrupted():
+    with ignore_interrupts():
         print(f"interrupted{more}", file=sys.stderr)
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def ignore_interrupts() -> Iterator[None]:
     """A moment in which another Ctrl-C changes nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -166,16 +173,18 @@ def uninterrupted() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Chosen(Generic[S]):
+class ChosenSettings(Generic[S]):
     """Settings, and the description of the data where the folder knows it."""
 
     settings: S
     described: Mapping[str, Any] | None = None
 
 
-def choose(app: Application[S, P], given: Mapping[str, Any], options: RunOptions) -> Chosen[S]:
+def choose_settings(
+    app: Application[S, P], given: Mapping[str, Any], options: RunOptions
+) -> ChosenSettings[S]:
     """The settings of a new run; of a resumed one its own, but for those that may differ."""
-    make = cast("type[Checked]", app.settings)
+    make = cast("type[CheckedSettings]", app.settings)
     # a run killed before its first file was written is resumed by starting it
     if not options.resume or options.out is None or not (options.out / "run.json").exists():
         if options.resume and not given:
@@ -183,14 +192,14 @@ def choose(app: Application[S, P], given: Mapping[str, Any], options: RunOptions
                 f"{options.out} holds no run (run.json is missing): check the name, or start a "
                 "run there without --resume"
             )
-        return Chosen(cast(S, make.from_mapping(given)))
+        return ChosenSettings(cast(S, make.from_mapping(given)))
     run = Run.open(options.out, read_only=True)
     check_application(run, app.name)
     stored = run.settings
     described = stored.pop(DESCRIPTION, None)
     settings = cast(S, make.from_mapping({**stored, **given}))
     only_longer = all(name in app.may_differ for name in given)
-    return Chosen(settings, described if only_longer else None)
+    return ChosenSettings(settings, described if only_longer else None)
 
 
 # ---- one run -------------------------------------------------------------------------------------
@@ -208,14 +217,14 @@ def perform(
     started: float | None = None,
     report: bool = True,
     callbacks: Callbacks | None = None,
-) -> Outcome[P]:
-    """Train (or go on), save, evaluate; see `Outcome` for what an interrupt leaves.
+) -> RunOutcome[P]:
+    """Train (or go on), save, evaluate; see `RunOutcome` for what an interrupt leaves.
 
     With `report` and a folder, what came out is also written as a page, report.html.
     """
     import torch
 
-    registration(app.name)  # what nobody could read is refused before anything is trained
+    get_registration(app.name)  # what nobody could read is refused before anything is trained
     screen = screen or Screen()
     started = clock.now() if started is None else started
     if settings.threads is None:
@@ -231,8 +240,8 @@ def perform(
         what="preparing",
         latest=Deadline(started + NEEDED_SHARE * limit),
     )
-    with own_stream(settings.device), ExitStack() as ending:
-        with preparing.entered():
+    with use_own_stream(settings.device), ExitStack() as ending:
+        with preparing.activate():
             prepared = app.prepare(settings, described)
             task = app.problem(prepared)
         run = None
@@ -243,7 +252,7 @@ def perform(
                 )  # refuses what training would, too late
             run = open_run(app, settings, prepared, out, resume=resume, force=force)
             ending.callback(run.close)
-        task = app.listening(task, run)
+        task = app.attach_journal(task, run)
         if report and run is not None and math.isfinite(limit):
             large = (run.folder / "run.json").stat().st_size / BYTES_PER_S
             limit -= min(REPORT_S + large, limit / 10)
@@ -260,7 +269,7 @@ def perform(
         )
         if run is not None and outcome.evaluation is not None:
             with Review(say=screen.message, what="writing").stage("the report"):
-                fault = reported(run.folder, app, wanted=report)
+                fault = try_write_report(run.folder, app, wanted=report)
             outcome = replace(outcome, unreported=fault)
         return outcome
 
@@ -268,7 +277,7 @@ def perform(
 def _train(
     app: Application[S, P],
     prepared: P,
-    task: Task,
+    task: TrainingTask,
     run: Run | None,
     screen: Screen,
     *,
@@ -276,7 +285,7 @@ def _train(
     started: float,
     callbacks: Callbacks | None,
     cut: Sequence[str],
-) -> Outcome[P]:
+) -> RunOutcome[P]:
     if run is not None and run.history():
         screen.message(f"resuming after {len(run.history())} iterations")
     ready_s = clock.now() - started
@@ -285,7 +294,7 @@ def _train(
     progress = _listening(task, screen)
     listening = step_listener.set(screen.step)
     try:
-        with Review(say=screen.message, what="training").entered():
+        with Review(say=screen.message, what="training").activate():
             solved = task.solver(
                 task.problem, settings, progress=progress, run=run, callbacks=callbacks
             )
@@ -294,10 +303,10 @@ def _train(
     interrupted = solved.result.stop_reason is StopReason.INTERRUPTED
     review = Review(Deadline(started + time_limit_s), screen.message)
     if not interrupted:
-        with review.entered():
+        with review.activate():
             solved = app.conclude(prepared, task, solved, run)
     result = solved.result
-    result.ensemble.about.update(about_of(app, prepared))
+    result.ensemble.about.update(describe_mixture(app, prepared))
     if run is not None:
         run.forget_summary()  # of the ensemble of before, if there was one
         result.ensemble.save(run.folder)
@@ -305,9 +314,9 @@ def _train(
     if interrupted:
         if run is not None:
             run.finish(common)
-        return Outcome(prepared, result, None)
+        return RunOutcome(prepared, result, None)
     before = clock.now()
-    with review.entered():
+    with review.activate():
         evaluated = app.evaluate(prepared, task, solved, review)
     every = dict.fromkeys([*cut, *result.cut, *review.cut])
     spent = {"evaluation_s": clock.now() - before}
@@ -317,14 +326,14 @@ def _train(
             files.write_arrays(run.folder / ARRAYS, evaluated.arrays)
         result.ensemble.save(run.folder)  # evaluation may have recorded what it established
         run.finish(summary)
-    return Outcome(prepared, result, replace(evaluated, summary=summary))
+    return RunOutcome(prepared, result, replace(evaluated, summary=summary))
 
 
 def _logging(options: RunOptions) -> Callbacks:
     return [] if options.log_tensorboard is None else [TensorBoard(options.log_tensorboard)]
 
 
-def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:
+def _listening(task: TrainingTask, screen: Screen) -> Callable[[IterationRecord], None]:
     def update(record: IterationRecord) -> None:
         task.heard(record)
         screen.update(record)
@@ -332,7 +341,7 @@ def _listening(task: Task, screen: Screen) -> Callable[[IterationRecord], None]:
     return update
 
 
-def _within(task: Task, time_limit_s: float, ready_s: float) -> Settings:
+def _within(task: TrainingTask, time_limit_s: float, ready_s: float) -> Settings:
     """The loop's settings with what the limit of the whole command leaves it."""
     if math.isinf(time_limit_s):
         return task.settings

@@ -31,18 +31,18 @@ def audit(
     DATA.csv. Exit code 0: all hold; 3: some do not.
     """
     from cg4ai.apps.csv_tables import read_csv
-    from cg4ai.apps.folders import trained
-    from cg4ai.apps.patches import rules_added
-    from cg4ai.ensemble.verdict import headline
+    from cg4ai.apps.folders import load_trained
+    from cg4ai.apps.patches import list_added_rules
+    from cg4ai.ensemble.verdict import format_headline
     from cg4ai.report import wording
     from cg4ai.report.terminal import finding_lines
     from cg4ai.runs import files
 
-    ensemble, described = trained(folder)
+    ensemble, described = load_trained(folder)
     table = None if data is None else read_csv(data)
     checked = described.rules(rules, table)
     if rules is None:
-        checked += rules_added(ensemble, described, table)
+        checked += list_added_rules(ensemble, described, table)
     audits = [ensemble.audit(rule.requirement) for rule in checked]
     entries = [wording.audit_entry(one, rule) for one, rule in zip(audits, checked, strict=True)]
     holds = all(one.holds for one in audits)
@@ -51,6 +51,6 @@ def audit(
     else:
         findings = [wording.finding_of(entry) for entry in entries]
         outputs = checked[0].outputs if checked else ()
-        lines = [headline([one.verdict for one in findings]), *finding_lines(findings)]
+        lines = [format_headline([one.verdict for one in findings]), *finding_lines(findings)]
         print("\n".join([*lines, *wording.class_names(findings, outputs)]))
     raise typer.Exit(MET if holds else NOT_MET)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cg4ai.apps.folders import trained
+from cg4ai.apps.folders import load_trained
 from cg4ai.apps.protocol import Proposition
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import save_about
 from cg4ai.errors import InvalidInput
-from cg4ai.parallel import checked_jobs
+from cg4ai.parallel import check_jobs
 from cg4ai.proofs import Certification, Progress, certify
 from cg4ai.proofs.certificate import (
     CERTIFICATE_FILE,
@@ -30,7 +30,7 @@ from cg4ai.proofs.certificate import (
 )
 from cg4ai.proofs.certify import MEMORY_LIMIT
 from cg4ai.records import Array, Strength
-from cg4ai.report.write import refreshed
+from cg4ai.report.write import refresh_report
 from cg4ai.runs.folder import Run
 from cg4ai_checker.words import at_most
 
@@ -55,21 +55,21 @@ class CertifyOptions:
             raise InvalidInput("--time-limit must be above 0 and --cells at least 1")
         if not (0 < self.memory_gib < float("inf")):
             raise InvalidInput("--memory-limit must be a number of GiB above 0")
-        checked_jobs(self.jobs, "--jobs")
+        check_jobs(self.jobs, "--jobs")
 
 
 def run(folder: Path, options: CertifyOptions) -> int:
     """Certify every rule over a region that the run carries; returns the exit code."""
     with Run.open(folder) as opened:
         opened.summary()  # one of another run is refused before anything is proven
-        mixture, described = trained(folder)
+        mixture, described = load_trained(folder)
         ensemble = mixture.mixture if options.unshielded else mixture
         jobs = described.propositions()
         proven = [
             _certify(opened, ensemble, job, number=number, options=options)
             for number, job in enumerate(jobs, start=1)
         ]
-    if fault := refreshed(folder):
+    if fault := refresh_report(folder):
         print(fault, file=sys.stderr)
     return PROVEN if all(proven) else NOT_PROVEN
 
@@ -117,7 +117,7 @@ def _certify(
         return True
     if result.status == "unknown" and result.rules:
         save_unfinished(opened.folder, ensemble, job.requirement, result, number=number)
-    print(unproven(job, result, opened.folder))
+    print(report_unproven(job, result, opened.folder))
     return False
 
 
@@ -160,7 +160,7 @@ def _shower(name: str) -> Callable[[Progress], None]:
     every = 0.2 if live else 5.0
     last = -every
 
-    def show(state: Progress) -> None:
+    def show_progress(state: Progress) -> None:
         nonlocal last
         if state.seconds - last < every:
             return
@@ -174,7 +174,7 @@ def _shower(name: str) -> Callable[[Progress], None]:
         start, end = ("\r\033[K", "") if live else ("", "\n")
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)
 
-    return show
+    return show_progress
 
 
 def _how(result: Certification) -> str:
@@ -198,7 +198,7 @@ def _proven(job: Proposition, result: Certification, path: Path) -> str:
     return "\n".join(lines)
 
 
-def unproven(job: Proposition, result: Certification, folder: Path) -> str:
+def report_unproven(job: Proposition, result: Certification, folder: Path) -> str:
     """What was found instead of a proof, and whether to go on."""
     if result.counterexample is not None and result.counterexample_rule is not None:
         rule = result.counterexample_rule

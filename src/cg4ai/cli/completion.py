@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-from cg4ai.settings import hints, without_none
+from cg4ai.settings import get_type_hints_of, without_none
 
 RUN_FILES = ("run.json", "ensemble.json")  # one of which every saved run has
 PLAIN_NAMES = "sndlib"  # the family whose networks need no prefix
@@ -38,7 +38,7 @@ def run_folders(incomplete: str) -> list[str]:
         return []
 
 
-def networks(incomplete: str) -> list[str]:
+def complete_networks(incomplete: str) -> list[str]:
     """The networks that `cg4ai route` knows by name and that begin so."""
     found = find_spec("topohub")
     if found is None or found.origin is None:
@@ -54,10 +54,10 @@ def networks(incomplete: str) -> list[str]:
 def completion_of(kind: type, one: Field[Any]) -> Completion | None:
     """For the option or argument of a setting; None where the shell knows better."""
     if one.name == "network":
-        return networks
+        return complete_networks
     if one.name == "out":
         return run_folders  # to resume or replace one
-    choices = without_none(hints(kind)[one.name])
+    choices = without_none(get_type_hints_of(kind)[one.name])
     if get_origin(choices) is Literal:
         values = [str(value) for value in get_args(choices)]
         return lambda incomplete: [value for value in values if value.startswith(incomplete)]

@@ -77,15 +77,15 @@ def demo(
 
 def _route(folder: Path, *, seed: int, force: bool) -> int:
     """Train both, compare them, say what is guaranteed; returns the exit code."""
-    from cg4ai.apps.runner import KEPT, execute
-    from cg4ai.cli.progress import progress
+    from cg4ai.apps.runner import KEPT, execute_command
+    from cg4ai.cli.progress import make_progress
     from cg4ai.routing.app import APPLICATION
     from cg4ai.settings import RunOptions
 
     print(INTRODUCTION, flush=True)
-    with progress() as screen:
+    with make_progress() as screen:
         options = RunOptions(out=folder, force=force)
-        code = execute(APPLICATION, {**ASKED, "seed": seed}, options, screen)
+        code = execute_command(APPLICATION, {**ASKED, "seed": seed}, options, screen)
     if code == KEPT:
         print(MEANING)
     return code
@@ -93,12 +93,12 @@ def _route(folder: Path, *, seed: int, force: bool) -> int:
 
 def _explore(folder: Path, code: int, what: str) -> None:
     """Write the page of a run that has ended, and say how to open it and to write it again."""
-    from cg4ai.apps.explorer import explored
+    from cg4ai.apps.explorer import write_explorer
     from cg4ai.apps.runner import KEPT, NOT_KEPT
 
     if code in (KEPT, NOT_KEPT):
         page = folder / "explorer.html"
-        explored(folder, page)
+        write_explorer(folder, page)
         print(f"\nMove the {what} yourself: open {page.absolute()} in a browser.")
         print(f"It was written by: {_program()} explore {shlex.quote(str(folder))}")
 

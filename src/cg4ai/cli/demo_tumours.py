@@ -17,17 +17,24 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer
 
-from cg4ai.apps.runner import INTERRUPTED, KEPT, NOT_KEPT, perform, saved_in, say_interrupted
+from cg4ai.apps.runner import (
+    INTERRUPTED,
+    KEPT,
+    NOT_KEPT,
+    describe_saved,
+    perform,
+    print_interrupted,
+)
 from cg4ai.apps.tabular.app import APPLICATION
 from cg4ai.apps.tabular.settings import TrainSettings
-from cg4ai.cli.progress import progress
+from cg4ai.cli.progress import make_progress
 from cg4ai.colgen.separation import default_separator
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning
 from cg4ai.estimators.estimators import ConstrainedClassifier
 from cg4ai.records import Array, IntArray, Strength
-from cg4ai.report.tables import plain
+from cg4ai.report.tables import format_plain
 from cg4ai.report.terminal import render_text
 from cg4ai.rules import Requirement
 from cg4ai.runs import files
@@ -90,10 +97,10 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
         flush=True,
     )
     settings = TrainSettings(data=folder / PATIENTS, rules=folder / RULES, seed=seed, **ASKED)
-    with progress() as screen:
+    with make_progress() as screen:
         outcome = perform(APPLICATION, settings, out=folder, force=True, screen=screen)
     if outcome.evaluation is None:
-        say_interrupted(APPLICATION.name, folder)
+        print_interrupted(APPLICATION.name, folder)
         return INTERRUPTED
     mixture, rules = outcome.result.ensemble, [rule.requirement for rule in outcome.prepared.rules]
     single = _plain(study, settings)
@@ -101,7 +108,7 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
     print(_comparison(study, single, mixture, audits))
     print(_counterexample(rules[1], single, mixture))
     print(render_text(APPLICATION.story(outcome.summary)))
-    print(saved_in(folder, APPLICATION.name))
+    print(describe_saved(folder, APPLICATION.name))
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
@@ -173,7 +180,7 @@ def _comparison(
                 "malignant missed": int(missed.sum()),
             }
         )
-    return "\n" + plain(rows)
+    return "\n" + format_plain(rows)
 
 
 def _kept(found: Audit) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from cg4ai.cli.installation import Check, Package
+    from cg4ai.cli.installation import InstallationCheck, Package
 
 WORKS, BROKEN = 0, 1
 
@@ -25,11 +25,11 @@ def doctor(
     """
     import warnings
 
-    from cg4ai.cli.installation import checks, machine, packages
+    from cg4ai.cli.installation import describe_machine, list_packages, run_checks
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a model that is trained for a moment only
-        known, about, tried = packages(), machine(), checks()
+        known, about, tried = list_packages(), describe_machine(), run_checks()
     works = all(one.state == "ok" for one in known if one.core) and not any(
         one.fault for one in tried
     )
@@ -47,7 +47,7 @@ def doctor(
     raise typer.Exit(WORKS if works else BROKEN)
 
 
-def _report(known: list[Package], about: dict[str, Any], tried: list[Check]) -> str:
+def _report(known: list[Package], about: dict[str, Any], tried: list[InstallationCheck]) -> str:
     core = [one for one in known if one.core]
     extras = [one for one in known if not one.core]
     parts = [
@@ -64,7 +64,7 @@ def _package(one: Package) -> list[str]:
     return [one.name, one.needed, state, one.remedy]
 
 
-def _outcome(one: Check) -> str:
+def _outcome(one: InstallationCheck) -> str:
     return f"FAILED: {one.fault}" if one.fault else f"ok, {one.seconds:.1f} s"
 
 

@@ -29,8 +29,8 @@ def explore(
     each link, failures that were studied, and in words what is guaranteed. Of a model: a form, the
     prediction, and every rule with its slack at that input.
     """
-    from cg4ai.apps.explorer import explored
+    from cg4ai.apps.explorer import write_explorer
 
     target = folder / "explorer.html" if out is None else out
-    size = explored(folder, target, most_mb=most_mb)
+    size = write_explorer(folder, target, most_mb=most_mb)
     print(f"{target} written, {size:.1f} MB: open it in a browser")

@@ -44,7 +44,7 @@ def export(
     own or source: a file for each node that sends, and policy.py, which computes the node's splits
     from it with NumPy alone.
     """
-    from cg4ai.apps.folders import trained
+    from cg4ai.apps.folders import load_trained
     from cg4ai.errors import InvalidInput
 
     if onnx is None and torch is None and agents is None:
@@ -54,7 +54,7 @@ def export(
         )
     if float32 and onnx is None:
         raise InvalidInput("--float32 is about --onnx FILE")
-    ensemble, described = trained(folder)
+    ensemble, described = load_trained(folder)
     if agents is not None:
         for line in described.export_agents(ensemble, agents):
             print(line)
@@ -65,16 +65,16 @@ def export(
 
 
 def _onnx(ensemble: Any, signature: Signature, path: Path, precision: Any) -> str:
-    from cg4ai.ensemble.export import difference, onnx_model
+    from cg4ai.ensemble.export import build_onnx_model, compute_difference
     from cg4ai.errors import MissingExtra
     from cg4ai.runs import files
 
     names = (signature.takes, signature.gives)
     columns = {"inputs": signature.inputs, "outputs": signature.outputs}
     with _said(f"the ONNX model of {_members(ensemble)}"):
-        model = onnx_model(ensemble, precision=precision, names=names, columns=columns)
+        model = build_onnx_model(ensemble, precision=precision, names=names, columns=columns)
     try:
-        apart = difference(ensemble, model, signature.sample(COMPARED))
+        apart = compute_difference(ensemble, model, signature.sample(COMPARED))
         said = f"at {COMPARED} random inputs at most {apart:.1e} away from predict"
     except MissingExtra:
         said = "not compared with predict, since onnxruntime is not installed"
@@ -88,12 +88,14 @@ def _program(ensemble: Any, signature: Signature, path: Path) -> str:
 
     import torch
 
-    from cg4ai.ensemble.export import exported
+    from cg4ai.ensemble.export import export_program
     from cg4ai.runs import files
 
     stream = io.BytesIO()
     with _said(f"the program of {_members(ensemble)}"):
-        torch.export.save(exported(ensemble.to("cpu").as_module(), ensemble.input_size), stream)
+        torch.export.save(
+            export_program(ensemble.to("cpu").as_module(), ensemble.input_size), stream
+        )
     files.write_bytes(path, stream.getvalue())
     return f"{path} written: {_shape(signature)}, float64; torch.export.load(file).module() runs it"
 
@@ -104,7 +106,7 @@ def _said(what: str) -> Iterator[None]:
     from cg4ai.clock import Review
 
     review = Review(say=lambda text: print(text, file=sys.stderr, flush=True), what="exporting")
-    with review.entered(), review.stage(what):
+    with review.activate(), review.stage(what):
         yield
 
 

@@ -82,8 +82,8 @@ def run(
     json: bool,
 ) -> int:
     """Study, and print what came out; returns the exit code."""
-    from cg4ai.report.write import refreshed
-    from cg4ai.routing.operate.failure_study import report, settled, study
+    from cg4ai.report.write import refresh_report
+    from cg4ai.routing.operate.failure_study import format_report, is_settled, study
     from cg4ai.runs import files
 
     def heard(row: Mapping[str, Any]) -> None:
@@ -94,11 +94,11 @@ def run(
             print(f"failure {row['failure']}: {row['outcome']}", file=sys.stderr, flush=True)
 
     rows = study(folder, which, effort, n_jobs=jobs, until=until, heard=heard)
-    if fault := refreshed(folder):
+    if fault := refresh_report(folder):
         print(fault, file=sys.stderr)
     if not json:
-        print(report(rows))
+        print(format_report(rows))
         print(
             f"\nSaved in {folder / 'failures'}; try: cg4ai predict {folder} DATA.csv --failed A-B"
         )
-    return SETTLED if settled(rows) else NOT_SETTLED
+    return SETTLED if is_settled(rows) else NOT_SETTLED

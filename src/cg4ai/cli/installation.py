@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from cg4ai import clock
-from cg4ai.extras import remedy
+from cg4ai.extras import format_install_command
 
 HIDDEN = ("all", "dev", "docs", "peers")  # extras for work on the package itself, and experiments
 UNLISTED = ("mlflow", "pandas", "tensorboard")  # used where they are installed, in no extra
@@ -51,14 +51,18 @@ class Package:
             return ""
         if self.core:
             return f"pip install '{self.name}{self.needed}'"
-        return f"pip install 'cg4ai[{self.extra}]'" if self.extra else remedy(self.name)
+        return (
+            f"pip install 'cg4ai[{self.extra}]'"
+            if self.extra
+            else format_install_command(self.name)
+        )
 
 
 def _numbers(version: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
 
 
-def packages() -> list[Package]:
+def list_packages() -> list[Package]:
     """Those of the core, then of extras, then further ones that are used where they are."""
     try:
         stated = importlib.metadata.requires("cg4ai") or []
@@ -88,7 +92,7 @@ def _version(name: str) -> str | None:
 # ---- the machine ---------------------------------------------------------------------------------
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Python, system, cores, threads, linear algebra and devices, by name."""
     from cg4ai import __version__
 
@@ -143,7 +147,7 @@ def _algebra() -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Check:
+class InstallationCheck:
     """What was tried; `fault` says what went wrong, empty where it works."""
 
     name: str
@@ -151,7 +155,7 @@ class Check:
     seconds: float
 
 
-def checks() -> list[Check]:
+def run_checks() -> list[InstallationCheck]:
     """Everything tried, each although another failed."""
     return [
         _tried("Python 3.11 or newer", _python),
@@ -162,13 +166,13 @@ def checks() -> list[Check]:
     ]
 
 
-def _tried(name: str, work: Callable[[], str]) -> Check:
+def _tried(name: str, work: Callable[[], str]) -> InstallationCheck:
     started = clock.now()
     try:
         fault = work()
     except Exception as error:  # noqa: BLE001 - whatever a broken package raises is the finding
         fault = _line(error)
-    return Check(name, fault, clock.now() - started)
+    return InstallationCheck(name, fault, clock.now() - started)
 
 
 def _line(error: Exception) -> str:
@@ -217,11 +221,11 @@ def _clarabel() -> str:
     import numpy as np
     from scipy import sparse
 
-    from cg4ai.solvers.conic import Quadratic
+    from cg4ai.solvers.conic import QuadraticProgram
 
     # the shortest of the points with x + y = 1
     rows = sparse.csc_matrix([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]])
-    program = Quadratic(
+    program = QuadraticProgram(
         sparse.identity(2, format="csc"), np.zeros(2), rows, np.array([1.0, 0.0, 0.0]), 1
     )
     found = program.solve().x

@@ -20,7 +20,7 @@ from cg4ai.cli.doctor import doctor
 from cg4ai.cli.failures import failures
 from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
 from cg4ai.cli.options import settings_command
-from cg4ai.cli.program import add_run_commands, guarded, new_program
+from cg4ai.cli.program import add_run_commands, new_program, run_guarded
 from cg4ai.cli.training import ROUTE_EXAMPLES, TRAIN_EXAMPLE, route, train
 from cg4ai.routing.settings import RouteSettings
 
@@ -49,7 +49,7 @@ app = new_program("Train models that keep hard rules, and say what is guaranteed
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are the process's own if None."""
-    return guarded(app, arguments, "cg4ai")
+    return run_guarded(app, arguments, "cg4ai")
 
 
 def _version(wanted: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.cli.completion import networks
+from cg4ai.cli.completion import complete_networks
 
 NEW_NETWORK_EXAMPLES = """\b
 Examples:
@@ -24,7 +24,7 @@ def new_network(
         typer.Argument(
             metavar="FILE",
             help="A .graphml, .gml, .json or .csv file of links, or a name of topohub.",
-            autocompletion=networks,
+            autocompletion=complete_networks,
         ),
     ],
     *,
@@ -76,11 +76,11 @@ def new_network(
     length and both (yes or no). Coordinates: pos, longitude and latitude, or x and y of the nodes.
     Exit code 0: written; 2: refused.
     """
-    from cg4ai.routing.network.links import Reading
+    from cg4ai.routing.network.links import ReadingOptions
     from cg4ai.routing.network.new_network import new_network as made
     from cg4ai.runs.files import json_line
 
-    reading = Reading(
+    reading = ReadingOptions(
         capacity=capacity,
         default=default_capacity,
         length=length,

@@ -18,7 +18,7 @@ import typer
 
 from cg4ai.cli.completion import completion_of
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.settings import RunOptions, about, hints, without_none
+from cg4ai.settings import RunOptions, get_setting_info, get_type_hints_of, without_none
 
 ASSIGN = "assign"
 Given = dict[str, Any]
@@ -35,8 +35,8 @@ def settings_command(
     """Add a command whose options are the settings of `kind` and those of every run."""
 
     def run(**values: Any) -> None:
-        options = RunOptions.from_mapping(given_of(RunOptions, values))
-        raise typer.Exit(work(given_of(kind, values), options))
+        options = RunOptions.from_mapping(collect_given(RunOptions, values))
+        raise typer.Exit(work(collect_given(kind, values), options))
 
     parameters = [*parameters_of(kind), _assign(), *parameters_of(RunOptions)]
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -47,13 +47,13 @@ def settings_command(
 
 def parameters_of(kind: type) -> list[inspect.Parameter]:
     """A parameter for each setting that has an option; arguments first."""
-    shown = [one for one in fields(kind) if about(one).option != ""]
-    ordered = sorted(shown, key=lambda one: not about(one).argument)
+    shown = [one for one in fields(kind) if get_setting_info(one).option != ""]
+    ordered = sorted(shown, key=lambda one: not get_setting_info(one).argument)
     return [_parameter(kind, one) for one in ordered]
 
 
 def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
-    said = about(one)
+    said = get_setting_info(one)
     annotation: Any = _typer_type(kind, one) | None
     default: Any = None
     completion = completion_of(kind, one)
@@ -92,8 +92,8 @@ def _assign() -> inspect.Parameter:
 
 def _typer_type(kind: type, one: Field[Any]) -> Any:
     """What typer reads; choices and layer sizes are texts that the settings check themselves."""
-    hint = without_none(hints(kind)[one.name])
-    if about(one).read is None:
+    hint = without_none(get_type_hints_of(kind)[one.name])
+    if get_setting_info(one).read is None:
         if get_origin(hint) is tuple:
             return list[get_args(hint)[0]]  # type: ignore[misc]
         if hint in (int, float, bool, Path):
@@ -112,14 +112,14 @@ def _usual(one: Field[Any]) -> str:
     return f"  [default: {text}]"
 
 
-def given_of(kind: type, values: Mapping[str, Any]) -> Given:
+def collect_given(kind: type, values: Mapping[str, Any]) -> Given:
     """The settings that were named, by option or --set."""
     given: Given = {}
     for one in fields(kind):
         value = values.get(one.name)
         if value is None or value is False or value == []:
             continue
-        read = about(one).read
+        read = get_setting_info(one).read
         given[one.name] = read(value) if read is not None else value
     if kind is not RunOptions:
         _assign_further(kind, values.get(ASSIGN) or (), given)
@@ -128,7 +128,7 @@ def given_of(kind: type, values: Mapping[str, Any]) -> Given:
 
 def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
     """`--set name=value`: settings without an option, and those that one of them holds by name."""
-    by_name = {one.name: about(one) for one in fields(kind)}
+    by_name = {one.name: get_setting_info(one) for one in fields(kind)}
     free = {name: "" for name, said in by_name.items() if said.option == "" and not said.names}
     for holder, said in by_name.items():
         if said.names is not None:

@@ -43,7 +43,7 @@ def patch(
     are kept; 3: some are not; 2: bad input.
     """
     from cg4ai.apps.patches import patch_run
-    from cg4ai.apps.runner import saved_in
+    from cg4ai.apps.runner import describe_saved
     from cg4ai.runs import files
 
     target = out or folder.with_name(f"{folder.name}-patched")
@@ -52,7 +52,7 @@ def patch(
         sys.stdout.write(files.json_line(made.summary).decode())
     else:
         print(made)
-        print(f"\n{saved_in(target, made.command)}")
+        print(f"\n{describe_saved(target, made.command)}")
     if made.unreported:
         print(made.unreported, file=sys.stderr)
     raise typer.Exit(KEPT if made.kept else NOT_KEPT)

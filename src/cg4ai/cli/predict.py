@@ -83,7 +83,7 @@ def predict(
     proven by prices of links that the run has stored.
     """
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
-    from cg4ai.apps.predictions import Asked, Predictor
+    from cg4ai.apps.predictions import PredictionOptions, RunPredictor
     from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
 
@@ -91,9 +91,9 @@ def predict(
         from cg4ai.routing.operate.failure_study import failed_folder
 
         folder = failed_folder(folder, failed)
-    predictor = Predictor.of(folder)
+    predictor = RunPredictor.from_folder(folder)
     piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
-    asked = Asked(details, explain, refuse_outside, fallback)
+    asked = PredictionOptions(details, explain, refuse_outside, fallback)
     found = predictor.predict(read_table(data, piped), asked)
     for text in (found.warning, found.note):
         if text:
@@ -101,7 +101,7 @@ def predict(
     if written_as is Format.JSON:
         text = found.as_json(predictor.digest) + "\n"
     else:
-        text = csv_text(found.marked())
+        text = csv_text(found.mark_rows())
     if output is None:
         sys.stdout.write(text)
         return

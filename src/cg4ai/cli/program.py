@@ -58,16 +58,16 @@ def add_run_commands(commands: typer.Typer, examples: Mapping[str, Sequence[str]
     """Add the commands for finished runs, each with its examples, of which it has at least one."""
     for work, words in RUN_COMMANDS:
         name = work.__name__
-        commands.command(short_help=words, epilog=epilog(examples[name]))(work)
+        commands.command(short_help=words, epilog=format_epilog(examples[name]))(work)
 
 
-def epilog(examples: Sequence[str]) -> str:
+def format_epilog(examples: Sequence[str]) -> str:
     """The end of a command's help."""
     title = "Example" if len(examples) == 1 else "Examples"
     return "\n".join(["\b", f"{title}:", *(f"  {one}" for one in examples)])
 
 
-def guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -> int:
+def run_guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: str) -> int:
     """Run commands with every expected error as one line and an exit code."""
     try:
         commands(args=None if arguments is None else list(arguments), prog_name=name)

@@ -17,7 +17,7 @@ from cg4ai.apps.runner import Screen
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import STAND_IN, IterationRecord
 from cg4ai.report.tables import cell
-from cg4ai.runs.files import json_line, jsonable
+from cg4ai.runs.files import json_line, to_jsonable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ EVERY_S = 5.0  # between two remarks on how far a group is
 FOREVER = 1e7  # seconds: a longer rest is not shown
 
 
-class Progress(Screen):
+class ProgressScreen(Screen):
     """Shows nothing itself; the kinds below override `update`, `message` and `close`."""
 
     iterations: float = math.inf  # of the whole run, at most
@@ -64,9 +64,9 @@ class Progress(Screen):
             left = f"about {left_s:.0f} s left of this group"
             if now + left_s > self._ends:
                 left = f"at most {max(0.0, self._ends - now):.0f} s left until the time limit"
-            self.passing(f"training: step {done} of {steps}, {left}")
+            self.show_briefly(f"training: step {done} of {steps}, {left}")
 
-    def passing(self, text: str) -> None:
+    def show_briefly(self, text: str) -> None:
         """Show what is true for a moment."""
         self.message(text)
 
@@ -77,7 +77,7 @@ class Progress(Screen):
         self.close()
 
 
-class PlainProgress(Progress):
+class PlainProgress(ProgressScreen):
     """One aligned line per iteration, for files and pipes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -88,7 +88,7 @@ class PlainProgress(Progress):
         if not self._started:
             self._line(list(WIDTHS), "")
             self._started = True
-        self._line([*cells(record), left(record, self)], record.note)
+        self._line([*format_cells(record), format_time_left(record, self)], record.note)
 
     def message(self, text: str) -> None:
         # at once: a stage that takes long says so from a thread of its own
@@ -100,14 +100,14 @@ class PlainProgress(Progress):
         print("  ".join([*aligned, note]).rstrip(), file=self._stream, flush=True)
 
 
-class JsonProgress(Progress):
+class JsonProgress(ProgressScreen):
     """One JSON object per line: `event` is "iteration", with the record's fields, or "message"."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def update(self, record: IterationRecord) -> None:
-        self._write({"event": "iteration", **jsonable(record)})
+        self._write({"event": "iteration", **to_jsonable(record)})
 
     def message(self, text: str) -> None:
         self._write({"event": "message", "text": text})
@@ -117,7 +117,7 @@ class JsonProgress(Progress):
         self._stream.flush()
 
 
-class LiveProgress(Progress):
+class LiveProgress(ProgressScreen):
     """A table of the last iterations, redrawn in place on a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -143,7 +143,7 @@ class LiveProgress(Progress):
     def close(self) -> None:
         self._live.stop()
 
-    def passing(self, text: str) -> None:
+    def show_briefly(self, text: str) -> None:
         from rich.text import Text
 
         self._live.update(self._table(text) if self._records else Text(text), refresh=True)
@@ -159,16 +159,16 @@ class LiveProgress(Progress):
         for name, width in zip(WIDTHS, widths, strict=True):
             table.add_column(name, justify="right", width=width, overflow="fold")
         for record in self._records:
-            table.add_row(*cells(record), left(record, self))
+            table.add_row(*format_cells(record), format_time_left(record, self))
         note = now or self._records[-1].note
         table.caption = Text(note) if note else None
         return table
 
 
-def progress(mode: str = "auto", stream: TextIO | None = None) -> Progress:
+def make_progress(mode: str = "auto", stream: TextIO | None = None) -> ProgressScreen:
     """The kind for `mode`: "auto" (a live table on terminals, else lines), "quiet" or "json"."""
     if mode == "quiet":
-        return Progress()
+        return ProgressScreen()
     if mode == "json":
         return JsonProgress(stream if stream is not None else sys.stdout)
     if mode != "auto":
@@ -182,7 +182,7 @@ def progress(mode: str = "auto", stream: TextIO | None = None) -> Progress:
     return PlainProgress(target)
 
 
-def cells(record: IterationRecord) -> list[str]:
+def format_cells(record: IterationRecord) -> list[str]:
     """One text per column of the table."""
     return [
         str(record.iteration),
@@ -196,7 +196,7 @@ def cells(record: IterationRecord) -> list[str]:
     ]
 
 
-def left(record: IterationRecord, shown: Progress) -> str:
+def format_time_left(record: IterationRecord, shown: ProgressScreen) -> str:
     """Seconds that the rest of training takes at most, at the pace of its iterations so far.
 
     A dash where nothing limits the iterations.

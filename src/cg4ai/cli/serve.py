@@ -10,7 +10,7 @@ import typer
 
 from cg4ai.cli.completion import RunFolder
 from cg4ai.errors import InvalidSettings
-from cg4ai.serve.limits import Limits
+from cg4ai.serve.limits import ServeLimits
 
 OPTIONS = {
     "body_mib": "--max-body",
@@ -30,20 +30,20 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
     max_body: Annotated[
         float, typer.Option(metavar="MIB", help="Largest body of a request.")
-    ] = Limits.body_mib,
+    ] = ServeLimits.body_mib,
     max_rows: Annotated[
         int, typer.Option(metavar="N", help="Most rows of a request.")
-    ] = Limits.rows,
+    ] = ServeLimits.rows,
     time_limit: Annotated[
         float,
         typer.Option(metavar="S", help="Longest time for a request, from its first byte."),
-    ] = Limits.seconds,
+    ] = ServeLimits.seconds,
     max_waiting: Annotated[
         int, typer.Option(metavar="N", help="Most requests that are being answered at once.")
-    ] = Limits.waiting,
+    ] = ServeLimits.waiting,
     max_connections: Annotated[
         int, typer.Option(metavar="N", help="Most connections that are open at once.")
-    ] = Limits.connections,
+    ] = ServeLimits.connections,
     watch: Annotated[
         float,
         typer.Option(
@@ -60,12 +60,12 @@ def serve(
     the variable CG4AI_TOKEN is set, callers must send it: Authorization: Bearer TOKEN. Exit code 0
     or 130: stopped; 2: bad input, such as a port that is taken. See docs/serving.md.
     """
-    from cg4ai.serve.gate import TOKEN, checked_token
-    from cg4ai.serve.server import Place
+    from cg4ai.serve.gate import TOKEN, read_token
+    from cg4ai.serve.server import ServerOptions
     from cg4ai.serve.server import serve as answer
 
     try:
-        limits = Limits(
+        limits = ServeLimits(
             body_mib=max_body,
             rows=max_rows,
             seconds=time_limit,
@@ -75,5 +75,5 @@ def serve(
     except InvalidSettings as error:
         named = re.sub(r"\b(\w+)(?= must )", lambda one: OPTIONS[one[0]], str(error))
         raise InvalidSettings(named) from error
-    token = checked_token(os.environ.get(TOKEN))
-    answer(folder, Place(host, port, token, watch), limits)
+    token = read_token(os.environ.get(TOKEN))
+    answer(folder, ServerOptions(host, port, token, watch), limits)

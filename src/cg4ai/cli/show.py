@@ -24,12 +24,18 @@ def show(
     verbose: Annotated[bool, typer.Option("--verbose", help="Show all details.")] = False,
 ) -> None:
     """Show the result, the settings and the last iterations of a run, finished or not."""
-    from cg4ai.apps.folders import application, complete, settings_in_words
-    from cg4ai.apps.registry import MOVED, is_registered, program_of, training_command, unknown
-    from cg4ai.report.story import Saved
-    from cg4ai.report.tables import cell, plain
+    from cg4ai.apps.folders import complete, find_application, format_settings
+    from cg4ai.apps.registry import (
+        MOVED,
+        describe_unregistered,
+        is_registered,
+        program_of,
+        training_command,
+    )
+    from cg4ai.report.story import SavedRun
+    from cg4ai.report.tables import cell, format_plain
     from cg4ai.report.terminal import render_text
-    from cg4ai.report.write import told
+    from cg4ai.report.write import tell_story
     from cg4ai.runs.folder import Run
 
     opened = Run.open(folder, read_only=True)
@@ -41,43 +47,46 @@ def show(
             f"{training_command(opened.command)} --resume --out {folder}"
         )
     elif opened.command in MOVED and not is_registered(opened.command):
-        print(unknown(opened.command, shlex.quote(str(folder))))
+        print(describe_unregistered(opened.command, shlex.quote(str(folder))))
     elif not opened.bound:
         print(_unbound(summary, folder, program_of(opened.command)))
     elif is_registered(opened.command) and "evaluation_s" in summary:
-        print(_result(application(opened.command), summary, folder, verbose=verbose))
+        print(_result(find_application(opened.command), summary, folder, verbose=verbose))
         _studies(folder)
-    elif (saved := Saved(folder)).patched:
-        print(render_text(told(saved), verbose=verbose))
+    elif (saved := SavedRun(folder)).is_patched:
+        print(render_text(tell_story(saved), verbose=verbose))
     else:
         for name, value in summary.items():
             print(f"  {name} = {value}")
     print("\nSettings")
-    for name, value in settings_in_words(opened).items():
+    for name, value in format_settings(opened).items():
         if value not in (None, "", [], {}):
             print(f"  {name} = {value if isinstance(value, list) else cell(value, digits=12)}")
     print(f"\nHistory ({len(history)} iterations)")
-    print(_indented(plain([_shown(record) for record in history[-LAST:]])))
+    print(_indented(format_plain([_shown(record) for record in history[-LAST:]])))
 
 
 def _studies(folder: Path) -> None:
     """Studies that were made after the run's end."""
-    from cg4ai.routing.operate.failure_study import FOLDER, known, report
+    from cg4ai.routing.operate.failure_study import FOLDER, format_report, read_known_outcomes
 
-    if (folder / FOLDER).is_dir() and (rows := known(folder)):
-        print(f"\nFailures of links\n{_indented(report(rows))}")
+    if (folder / FOLDER).is_dir() and (rows := read_known_outcomes(folder)):
+        print(f"\nFailures of links\n{_indented(format_report(rows))}")
 
 
 def _unbound(summary: dict[str, Any], folder: Path, program: str) -> str:
     """Of a run of an earlier version: what its ensemble records, and the summary's numbers."""
     from cg4ai.ensemble.saved import load
-    from cg4ai.report.card import recorded
+    from cg4ai.report.card import list_recorded_guarantees
     from cg4ai.report.other_runs import UNBOUND
 
     numbers = {name: value for name, value in summary.items() if type(value) in (int, float)} | {
         name: summary[name] for name in ("stop_reason",) if name in summary
     }
-    known = [f"{one.rule}: {one.strength} ({one.words})" for one in recorded(load(folder))]
+    known = [
+        f"{one.rule}: {one.strength} ({one.words})"
+        for one in list_recorded_guarantees(load(folder))
+    ]
     return "\n".join(
         [
             UNBOUND,

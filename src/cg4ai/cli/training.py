@@ -85,10 +85,10 @@ def train_application(name: str, given: Given, options: RunOptions) -> int:
     A program of an application outside the package makes its own command of it.
     """
     started = clock.now()  # what is imported now takes seconds of a time limit
-    from cg4ai.apps.folders import application
-    from cg4ai.apps.runner import execute
-    from cg4ai.cli.progress import progress
+    from cg4ai.apps.folders import find_application
+    from cg4ai.apps.runner import execute_command
+    from cg4ai.cli.progress import make_progress
 
     mode = "json" if options.json else "quiet" if options.quiet else "auto"
-    with progress(mode) as screen:
-        return execute(application(name), given, options, screen, started=started)
+    with make_progress(mode) as screen:
+        return execute_command(find_application(name), given, options, screen, started=started)

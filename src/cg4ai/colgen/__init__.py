@@ -17,12 +17,12 @@ with `cg4ai`.
 | Algorithm 2, line 3 | run Algorithm 1 | `phases.NormalPhase`, with `cuts="after"` |
 | Algorithm 2, line 4 | separation step | `cutting.separate` |
 | Algorithm 2, lines 5-7 | add what is violated | `restricted_master.Workspace.add_cuts` |
-| Algorithm 2, line 8 | stop once nothing is violated | `phases.ending` |
+| Algorithm 2, line 8 | stop once nothing is violated | `phases.decide_ending` |
 | (2) | training under rules on outputs | `cg4ai.compile.problem.Problem` |
 | (3) | convex mixture | `cg4ai.members.mixture.Mixture` |
-| (4) | Jensen's bound on the loss | `pricing.reduced_cost.member_costs` |
+| (4) | Jensen's bound on the loss | `pricing.reduced_cost.compute_member_costs` |
 | (5) | a member's coefficient in a row | `columns.Columns.coefficients` |
-| (6)-(10) | restricted master | `master.table.Table`, solved by `master.linear.LinearMaster` |
+| (6)-(10) | restricted master | `master.table.MasterTable`, solved by `master.linear` |
 | (11) | reduced cost | `cg4ai.records.Duals.reduced_costs` |
 | (12) | pricing problem | `pricing.gradient.pricer.GradientPricer`, `pricing.exact` |
 | (13) | separation problem | `separation.default_separator` |
@@ -41,7 +41,14 @@ from typing import TYPE_CHECKING
 from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from cg4ai.colgen.iteration import Decision, GoOn, Priced, Settled, Stop, Weighed
+    from cg4ai.colgen.iteration import (
+        Continue,
+        Decision,
+        FinalSolution,
+        MasterStep,
+        PricingStep,
+        Stop,
+    )
     from cg4ai.colgen.loop import Callbacks
     from cg4ai.colgen.phases import NormalPhase, Phase
     from cg4ai.colgen.pricing.defaults import ArchitecturePricer, PricerDefaults, WrappingPricer
@@ -94,12 +101,19 @@ if TYPE_CHECKING:
         SeparationResult,
     )
     from cg4ai.rules.violations import predictions, region_violations
-    from cg4ai.seeds import derived_seed, generator
+    from cg4ai.seeds import derive_seed, generator
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "cg4ai.colgen.iteration": ["Decision", "GoOn", "Priced", "Settled", "Stop", "Weighed"],
+            "cg4ai.colgen.iteration": [
+                "Decision",
+                "Continue",
+                "PricingStep",
+                "FinalSolution",
+                "Stop",
+                "MasterStep",
+            ],
             "cg4ai.colgen.loop": ["Callbacks"],
             "cg4ai.colgen.phases": ["NormalPhase", "Phase"],
             "cg4ai.colgen.pricing.defaults": [
@@ -156,7 +170,7 @@ else:
                 "SeparationResult",
             ],
             "cg4ai.rules.violations": ["predictions", "region_violations"],
-            "cg4ai.seeds": ["derived_seed", "generator"],
+            "cg4ai.seeds": ["derive_seed", "generator"],
         },
     )
 
@@ -167,11 +181,12 @@ __all__ = [
     "Batch",
     "BlackBox",
     "Callbacks",
+    "Continue",
     "Decision",
     "Duals",
     "Epigraph",
+    "FinalSolution",
     "FinitePricer",
-    "GoOn",
     "GradientAscent",
     "GradientPricer",
     "InTurn",
@@ -179,6 +194,7 @@ __all__ = [
     "Layout",
     "LinearFunctional",
     "MasterSolution",
+    "MasterStep",
     "MemberChange",
     "MixedInteger",
     "NormalPhase",
@@ -187,19 +203,18 @@ __all__ = [
     "Pause",
     "Phase",
     "PoolScan",
-    "Priced",
     "Pricer",
     "PricerCapabilities",
     "PricerDefaults",
     "PricingRequest",
     "PricingResult",
+    "PricingStep",
     "Probe",
     "ReluPricer",
     "RunState",
     "SeparationResult",
     "Separator",
     "SeparatorDefaults",
-    "Settled",
     "Stateful",
     "Stop",
     "StumpPricer",
@@ -207,11 +222,10 @@ __all__ = [
     "Tail",
     "Training",
     "TreePricer",
-    "Weighed",
     "WrappingPricer",
     "attack_tolerance",
     "default_separator",
-    "derived_seed",
+    "derive_seed",
     "draws_on_any_device",
     "generator",
     "largest_radius",

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.colgen.pricing.reduced_cost import block_outputs, row_values
+from cg4ai.colgen.pricing.reduced_cost import compute_block_outputs, compute_row_values
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
@@ -59,7 +59,7 @@ class Columns:
         """(len(rows), len(self)): a new row's coefficient for every column."""
         result = np.empty((len(rows), len(self)))
         for stack in self.stacks:
-            result[:, stack.numbers] = row_values(
+            result[:, stack.numbers] = compute_row_values(
                 rows, self.layout, stack.members, stack.blocks, self.device
             )
         return result
@@ -69,7 +69,7 @@ class Columns:
         shape = (len(self), len(inputs), self.layout.output_size)
         result = torch.empty(shape, dtype=torch.float64, device=self.device)
         for stack in self.stacks:
-            result[torch.as_tensor(stack.numbers, device=self.device)] = block_outputs(
+            result[torch.as_tensor(stack.numbers, device=self.device)] = compute_block_outputs(
                 inputs, self.layout, stack.members, stack.blocks, self.device
             )
         return result

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.colgen.iteration import Separated
+from cg4ai.colgen.iteration import SeparationStep
 from cg4ai.colgen.separation import default_separator
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, StopReason
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -23,101 +23,103 @@ LAST_SEARCH = "the thorough last search"
 THOROUGH = 40  # times as long as an ordinary search, about
 
 
-def separate(run: RunState, ensemble: Ensemble | None, job: str) -> Separated:
+def separate(run: RunState, ensemble: Ensemble | None, job: str) -> SeparationStep:
     """Look for violated inputs of every region and pool, and add them as rows."""
     if ensemble is None:
-        return Separated()
-    with run.watch.timed("separation"):
+        return SeparationStep()
+    with run.watch.measure_step("separation"):
         return _search(run, ensemble, run.step, job, thorough=False)
 
 
-def last_search(run: RunState, weights: Array) -> Separated:
+def run_last_search(run: RunState, weights: Array) -> SeparationStep:
     """The thorough search of the mixture of these weights: done once, then remembered.
 
     Its seed does not depend on the iteration, so that a run resumed at its end finds the same.
     """
-    known = run.searched(weights)
+    known = run.recall_search(weights)
     if known is not None:
         return replace(known, added=0)
     ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"), clock.review().stage(LAST_SEARCH):
+    with run.watch.measure_step("search"), clock.review().stage(LAST_SEARCH):
         found = _search(run, ensemble, run.returns, "last", thorough=True)
     run.remember_search(weights, found)
     return found
 
 
-def search_in_time(run: RunState, weights: Array) -> Separated:
+def search_in_time(run: RunState, weights: Array) -> SeparationStep:
     """What the last search finds, or as much of it as there is time for; `run.cut` names the rest.
 
     Under a limit an ordinary search comes first: it tells what the thorough one would take.
     """
-    known = run.searched(weights) is not None or not run.problem.has_regions
-    if known or run.deadline.left() == math.inf:
-        return last_search(run, weights)
+    known = run.recall_search(weights) is not None or not run.problem.has_regions
+    if known or run.deadline.compute_seconds_left() == math.inf:
+        return run_last_search(run, weights)
     if not run.has_time(LAST_SEARCH, needed=run.longest_search_s):
-        return Separated()
+        return SeparationStep()
     started = clock.now()
     ensemble = run.work.whole_ensemble(weights)
-    with run.watch.timed("search"):
+    with run.watch.measure_step("search"):
         found = _search(run, ensemble, run.returns, "first", thorough=False)
     if found.added:
         return found
     if not run.has_time(LAST_SEARCH, needed=THOROUGH * (clock.now() - started)):
         run.remember_search(weights, found)
         return found
-    return last_search(run, weights)
+    return run_last_search(run, weights)
 
 
 @dataclass(frozen=True, slots=True)
-class Searched:
+class FinalSearch:
     """Weights whose mixture was searched as thoroughly as time allows, and why the run ends."""
 
     weights: Array
     reason: StopReason
 
 
-def searched(
+def run_final_search(
     run: RunState, weights: Array, reason: StopReason, *, again: Callable[[], Array]
-) -> Searched:
+) -> FinalSearch:
     """Search the mixture of these weights, and weigh `again` by what is found, until nothing is."""
     while reason is not StopReason.INTERRUPTED and run.returns < run.settings.final_rounds:
         try:
             found = search_in_time(run, weights)
         except KeyboardInterrupt:
-            return Searched(weights, StopReason.INTERRUPTED)
+            return FinalSearch(weights, StopReason.INTERRUPTED)
         if not found.added:
             break
         run.returns += 1
-        with run.watch.timed("weights"):
+        with run.watch.measure_step("weights"):
             weights = again()
-    return Searched(weights, reason)
+    return FinalSearch(weights, reason)
 
 
-def _search(run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool) -> Separated:
+def _search(
+    run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool
+) -> SeparationStep:
     settings, started = run.settings, clock.now()
     tolerance = settings.feasibility_tolerance - settings.row_margin / 2
-    result = Separated()
+    result = SeparationStep()
     for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:
             continue
         separator = default_separator(requirement, ensemble.differentiable)
         if thorough:
             separator = separator.thorough()
-        size = run.work.size_of(number)
-        with run.interrupts.allowed():
+        size = run.work.compute_size(number)
+        with run.interrupts.allow_interrupts():
             found = separator.find(
                 ensemble,
                 requirement,
-                seed=derived_seed(settings.seed, step, f"{job} {number}"),
+                seed=derive_seed(settings.seed, step, f"{job} {number}"),
                 limit=settings.cuts_per_round,
                 tolerance=tolerance * size.least,
             )
         added = 0
         if found.rows is not None and len(found.rows):
-            broken = found.violations > tolerance * size.of_rows(found.rows.bounds)
+            broken = found.violations > tolerance * size.compute_row_sizes(found.rows.bounds)
             rows = replace(found.rows.take(np.flatnonzero(broken)), requirement=number)
             added = run.work.add_cuts(rows)
-        result = Separated(
+        result = SeparationStep(
             worst=found.worst if result.worst is None else max(result.worst, found.worst),
             added=result.added + added,
             found={**result.found, number: found},

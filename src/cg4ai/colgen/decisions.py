@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.data.arrays import same_inputs
-from cg4ai.ensemble.decision_rule import AGREED, Decider, leads
+from cg4ai.data.arrays import group_same_inputs
+from cg4ai.ensemble.decision_rule import AGREED, Decider, compute_leads
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning
-from cg4ai.objectives import Supervised, votes
+from cg4ai.objectives import Supervised, compute_votes
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate, OutputRule, Requirement
 from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import LinearRows, shortfall
+from cg4ai.rules.rows import LinearRows, compute_shortfall
 
 NARROW = 1e-6  # of the size of scores: gaps no wider have no threshold
 AS_GOOD = 5e-4  # of all rows: how many more wrong decisions a wider gap may cost
@@ -48,7 +48,7 @@ WORTH_SAYING = 0.01  # of all rows: how many more wrong decisions are
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class DecisionWeights:
     """Weights of the mixture, how it decides, and what is to be said."""
 
     weights: Array
@@ -56,7 +56,7 @@ class Decided:
     note: str
 
 
-def decided(work: Workspace, weights: Array) -> Decided:
+def choose_decisions(work: Workspace, weights: Array) -> DecisionWeights:
     """Weights and thresholds with which the decisions at the listed inputs keep the rules.
 
     Margins that no weights keep are given up first, and so are those that no thresholds were found
@@ -65,18 +65,18 @@ def decided(work: Workspace, weights: Array) -> Decided:
     note = ""
     if (missed := _missed_margins(work, weights)).any():
         note = UNKEPT
-        weights = work.tightened(missed).weights
+        weights = work.solve_tightened(missed).weights
     ensemble = work.whole_ensemble(weights)
-    listed = Listed(ensemble, work.problem)
+    listed = MemberScores(ensemble, work.problem)
     trained = _rates(work.problem.requirements)
     asked = _rates(work.problem.asked)
-    found = best_thresholds(listed, asked if note else trained)
-    if not (found.kept or note or all(one in asked for one in trained)):
-        note, found = UNKEPT, best_thresholds(listed, asked)
+    found = find_thresholds(listed, asked if note else trained)
+    if not (found.is_kept or note or all(one in asked for one in trained)):
+        note, found = UNKEPT, find_thresholds(listed, asked)
     if note:
         warnings.warn(note, FitWarning, stacklevel=2)
     notes = [note] if note else []
-    if not found.kept:
+    if not found.is_kept:
         notes.append(
             f"no thresholds were found with which decisions keep the rules: they miss one by "
             f"{found.missed:.3g}"
@@ -86,10 +86,10 @@ def decided(work: Workspace, weights: Array) -> Decided:
             f"decisions are wrong at {found.error:.1%} of the rows; drawn at random by shares of "
             f"votes they would be at {listed.error_of_votes:.1%}"
         )
-    return Decided(weights, found.decider, "; ".join(notes))
+    return DecisionWeights(weights, found.decider, "; ".join(notes))
 
 
-def own_votes(ensemble: Ensemble) -> Decider:
+def build_single_decider(ensemble: Ensemble) -> Decider:
     """The decisions of the only member of a mixture: the class of its largest score."""
     count = sum(len(part.weights) for part in ensemble.parts)
     return Decider(np.full(count, 1 / count), np.zeros(ensemble.output_size))
@@ -120,9 +120,9 @@ def _missed_margins(work: Workspace, weights: Array) -> Array:
         whole = len(asked.points) == len(batch.inputs)
         bounds = asked.rows(batch.requirement).bounds if whole else None
         easier[place] = -FREE if bounds is None else bounds - batch.bounds
-        cast = votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
+        cast = compute_votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
         values = replace(batch, votes=False).values(torch.as_tensor(np.tensordot(share, cast, 1)))
-        short[place] = shortfall(batch.bounds, values.numpy())
+        short[place] = compute_shortfall(batch.bounds, values.numpy())
     missed = (short > work.settings.feasibility_tolerance) & (easier < 0)
     return easier if missed.any() else np.zeros(len(easier))
 
@@ -136,7 +136,7 @@ class _Rows:
     bounds: Array
 
 
-class Listed:
+class MemberScores:
     """The scores of a mixture's members where its data and its rules on decisions are.
 
     `scores` (k, U, r) of the members of largest weight at distinct inputs, `costs` (U, r) what a
@@ -150,7 +150,7 @@ class Listed:
         wanted = [*problem.requirements, *problem.asked]
         lists = {id(one.points): one.points for one in wanted if isinstance(one, DecisionRate)}
         stacked = np.concatenate([objective.inputs, *lists.values()])
-        first, which = same_inputs(stacked)
+        first, which = group_same_inputs(stacked)
         starts = np.cumsum([len(objective.inputs), *map(len, lists.values())])[:-1]
         own, *places = np.split(np.asarray(which).reshape(-1), starts)
         self._places = dict(zip(lists, places, strict=True))
@@ -165,7 +165,7 @@ class Listed:
             isinstance(one.region, Region) or isinstance(one, OutputRule) for one in wanted
         )
         if self.agreement:
-            least = leads(scores[weights > 0]).amin(0).numpy()
+            least = compute_leads(scores[weights > 0]).amin(0).numpy()
             self.forced = np.where(least.max(1) > AGREED, least.argmax(1), -1)
         self.costs = _costs(objective, own, scores.shape[1:])
         votes = scores.argmax(-1).numpy()
@@ -188,7 +188,7 @@ class Listed:
             bounds.append(rows.bounds)
         return _Rows(np.concatenate(gains), np.concatenate(columns), np.concatenate(bounds))
 
-    def decider(self, weights: Array, offsets: Array) -> Decider:
+    def build_decider(self, weights: Array, offsets: Array) -> Decider:
         """Of the whole ensemble, from weights (k,) of the members that are looked at."""
         every = np.zeros(self.members)
         every[self.chosen] = weights
@@ -213,7 +213,7 @@ class Thresholds(NamedTuple):
     error: float
 
     @property
-    def kept(self) -> bool:
+    def is_kept(self) -> bool:
         return self.missed <= KEPT
 
 
@@ -231,19 +231,19 @@ class _Choice:
         return (0.0 if self.missed <= KEPT else self.missed, self.error)
 
 
-def best_thresholds(listed: Listed, rates: Sequence[DecisionRate]) -> Thresholds:
+def find_thresholds(listed: MemberScores, rates: Sequence[DecisionRate]) -> Thresholds:
     """Of the mixtures that are tried, the one that keeps all rates with the fewest wrong decisions.
 
     If none keeps them, the one that misses them least.
     """
-    search = _Search(listed, listed.rows(rates))
-    tried = [search.choice(weights) for weights in _first(listed.weights)]
+    search = _WeightSearch(listed, listed.rows(rates))
+    tried = [search.find_offsets(weights) for weights in _first(listed.weights)]
     best = min(
-        (search.improved(one) for one in sorted(tried, key=lambda one: one.rank)[:BEST]),
+        (search.improve(one) for one in sorted(tried, key=lambda one: one.rank)[:BEST]),
         key=lambda one: one.rank,
     )
-    final = search.choice(best.weights, wide=True)
-    return Thresholds(listed.decider(final.weights, final.offsets), final.missed, final.error)
+    final = search.find_offsets(best.weights, wide=True)
+    return Thresholds(listed.build_decider(final.weights, final.offsets), final.missed, final.error)
 
 
 def _first(weights: Array) -> Iterator[Array]:
@@ -258,8 +258,8 @@ def _first(weights: Array) -> Iterator[Array]:
             yield one + step / SHARES * (other - one)
 
 
-class _Search:
-    def __init__(self, listed: Listed, rows: _Rows) -> None:
+class _WeightSearch:
+    def __init__(self, listed: MemberScores, rows: _Rows) -> None:
         self.listed, self.rows = listed, rows
         self.trials = 0
         free = listed.forced < 0
@@ -274,7 +274,7 @@ class _Search:
         ruled = np.unique(rows.columns).tolist()
         self.classes = [1] if listed.scores.shape[2] == 2 else ruled
 
-    def choice(self, weights: Array, *, wide: bool = False) -> _Choice:
+    def find_offsets(self, weights: Array, *, wide: bool = False) -> _Choice:
         """The best offsets for these weights, one class after the other."""
         self.trials += 1
         scores = np.tensordot(weights, self.listed.scores[:, self.free], 1)
@@ -310,12 +310,12 @@ class _Search:
         offsets[one] = -(ends[cut] + ends[cut + 1]) / 2
         return replace(found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut]))
 
-    def improved(self, found: _Choice) -> _Choice:
+    def improve(self, found: _Choice) -> _Choice:
         """By moving weight to a member, or away from it, in ever smaller steps."""
         step, last = 0.25, self.trials + TRIALS // BEST
         while step >= FINEST and len(found.weights) > 1:
             better = min(
-                (self.choice(one) for one in _moved(found.weights, step)),
+                (self.find_offsets(one) for one in _moved(found.weights, step)),
                 key=lambda one: one.rank,
             )
             if better.rank < found.rank:

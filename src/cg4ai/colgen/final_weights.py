@@ -8,7 +8,7 @@ import numpy as np
 
 from cg4ai.colgen.columns import NO_WEIGHT
 from cg4ai.colgen.master import LinearMaster
-from cg4ai.colgen.master.convex import FinalWeights, final_weights
+from cg4ai.colgen.master.convex import FinalWeights, compute_final_weights
 from cg4ai.colgen.master.table import OWN_SLACK
 from cg4ai.colgen.supergradient_cuts import TANGENT_ROUNDS
 from cg4ai.errors import InvalidInput
@@ -45,14 +45,14 @@ def _chosen(
     work: Workspace, choice: Literal["loss", "uniform"], solution: MasterSolution
 ) -> FinalWeights:
     ruled, by_loss = work.requirement_rows(), choice == "loss"
-    return final_weights(
+    return compute_final_weights(
         choice,
         coefficients=work.table()[ruled],
         bounds=(work.rows.bounds + work.settings.row_margin * work.row_sizes)[ruled],
         blocks=work.columns.blocks,
         n_blocks=len(work.layout),
         start=solution.weights,
-        loss=work.mixture_loss if by_loss else None,
+        loss=work.compute_mixture_loss if by_loss else None,
         outputs=work.columns.outputs(work.objective.inputs).cpu().numpy() if by_loss else None,
     )
 

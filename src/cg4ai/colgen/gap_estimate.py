@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.colgen.iteration import Settled, request_for, same_optimum
+from cg4ai.colgen.iteration import FinalSolution, build_request, is_same_optimum
 from cg4ai.colgen.master import LinearMaster
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.problem import softmax_groups
+from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.objectives import Objective, Pinball, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
-from cg4ai.records import Array, Estimate, MasterSolution, StopReason
-from cg4ai.seeds import derived_seed
+from cg4ai.records import Array, GapEstimate, MasterSolution, StopReason
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -32,43 +32,43 @@ PART = "the estimate of how far from optimal it is"
 NEVER_NEGATIVE = ("squared", "absolute", "cross_entropy", "error", "none")
 
 
-def estimate(run: RunState, settled: Settled) -> Estimate | None:
+def estimate_distance(run: RunState, settled: FinalSolution) -> GapEstimate | None:
     """What is known of the distance from optimal without a bound of the whole class.
 
     None where there is such a bound, also by this pricing, or one model was asked for.
     """
     if run.bound is not None or settled.single is not None:
         return None
-    least = floor(run.problem)
-    if settled.reason is StopReason.INFEASIBLE or run.unmet(settled.solution):
-        return Estimate(why="not all rows are met")
+    least = find_floor(run.problem)
+    if settled.reason is StopReason.INFEASIBLE or run.has_unmet_rows(settled.solution):
+        return GapEstimate(why="not all rows are met")
     why = _not_asked(run, settled)
     if why:
-        return Estimate(why=why, floor=least)
+        return GapEstimate(why=why, floor=least)
     try:
-        with run.watch.timed("estimate"), clock.review().stage(PART):
+        with run.watch.measure_step("estimate"), clock.review().stage(PART):
             solution = _final(run, settled)
             found = _asked(run, solution)
         run.has_time(PART)
     except KeyboardInterrupt:
         run.interrupts.requested = True
-        return Estimate(why="it was interrupted", floor=least)
+        return GapEstimate(why="it was interrupted", floor=least)
     return _stated(run, solution, found, least)
 
 
-def floor(problem: CompiledProblem) -> float | None:
+def find_floor(problem: CompiledProblem) -> float | None:
     """What no mixture's objective is below, whatever its members; None: not known."""
     objective = problem.objective
     if not isinstance(objective, Supervised):
         return objective.floor if objective.least is None else objective.least
     if isinstance(objective, Objective):
         return None
-    probabilities = objective.loss == "log_loss" and bool(softmax_groups(problem))
+    probabilities = objective.loss == "log_loss" and bool(find_softmax_groups(problem))
     sure = objective.loss in NEVER_NEGATIVE or isinstance(objective.loss, Pinball)
     return 0.0 if sure or probabilities else None
 
 
-def _not_asked(run: RunState, settled: Settled) -> str:
+def _not_asked(run: RunState, settled: FinalSolution) -> str:
     """Why nothing is priced any more, in words; empty if it is."""
     if settled.reason is StopReason.INTERRUPTED or run.interrupts.requested:
         return "it was interrupted"
@@ -95,7 +95,7 @@ def _share(run: RunState) -> float:
     return min(1.0, SHARE * max(1, sum(made)) / len(run.pricers))
 
 
-def _final(run: RunState, settled: Settled) -> MasterSolution:
+def _final(run: RunState, settled: FinalSolution) -> MasterSolution:
     """The master's own optimum, whose duals price all rows and all members."""
     left_out = run.settings.lean > 0 and isinstance(run.work.master, LinearMaster)
     if left_out and isinstance(run.work.master, LinearMaster):
@@ -126,10 +126,10 @@ def _asked(run: RunState, solution: MasterSolution) -> _Found:
     probe = Probe(run.settings.estimate_restarts, _share(run))
     for number, pricer in enumerate(run.pricers):
         request = _request(run, solution, number)
-        with run.interrupts.allowed():
+        with run.interrupts.allow_interrupts():
             proposed = pricer.for_estimate(probe).price(request)
             if proposed.members is not None and len(proposed.members):
-                costs = reduced_costs(request, proposed.members, proposed.blocks)
+                costs = compute_reduced_costs(request, proposed.members, proposed.blocks)
                 costs = np.where(np.isfinite(costs), costs, np.inf)
                 np.minimum.at(lowest, proposed.blocks, costs)
         if proposed.lower_bound is None:
@@ -144,8 +144,8 @@ def _asked(run: RunState, solution: MasterSolution) -> _Found:
 def _request(run: RunState, solution: MasterSolution, number: int) -> PricingRequest:
     """Its seed does not depend on the iteration, so that a run resumed at its end does the same."""
     return replace(
-        request_for(run, solution, solution.duals.rows, "estimate"),
-        seed=derived_seed(run.settings.seed, 0, f"estimate {number}"),
+        build_request(run, solution, solution.duals.rows, "estimate"),
+        seed=derive_seed(run.settings.seed, 0, f"estimate {number}"),
         requirements=run.problem.requirements,
         loss_weight=1.0,
         until=run.deadline.ends,
@@ -154,16 +154,16 @@ def _request(run: RunState, solution: MasterSolution, number: int) -> PricingReq
 
 def _kind(pricer: Pricer) -> str:
     """What a pricer that proved a bound calls its members."""
-    named = [one.capabilities.proves for one in pricers_within(pricer)]
+    named = [one.capabilities.proves for one in iterate_pricers(pricer)]
     return next(filter(None, named), f"members of {type(pricer).__name__}")
 
 
 def _stated(
     run: RunState, solution: MasterSolution, found: _Found, least: float | None
-) -> Estimate | None:
-    if not run.work.bounds_hold(solution):
-        return Estimate(why="no mixture is optimal yet", floor=least)
-    paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
+) -> GapEstimate | None:
+    if not run.work.are_bounds_valid(solution):
+        return GapEstimate(why="no mixture is optimal yet", floor=least)
+    paid = solution.penalised - run.work.master.gap - run.compute_margin_price(solution)
     exact = bool(found.exact) and not run.work.restricted
     bound = paid + float(found.lower.sum()) if exact else None
     if bound is not None and least is not None:
@@ -171,12 +171,12 @@ def _stated(
     if exact and found.whole:
         run.bound = bound
         return None
-    known = Estimate(
+    known = GapEstimate(
         exact=found.exact if exact else (), bound=bound, floor=least, short=run.deadline.passed
     )
     tried = run.tried
     value = solution.penalised + float(np.minimum(found.lowest, found.lower).sum())
-    if tried is not None and same_optimum(tried.penalised, solution.penalised):
+    if tried is not None and is_same_optimum(tried.penalised, solution.penalised):
         known, value = replace(known, earlier=tried.trained), min(value, tried.estimate)
     elif tried is not None and not found.restarts:
         known, value = replace(known, earlier=tried.trained, last=True), tried.estimate

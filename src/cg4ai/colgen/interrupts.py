@@ -46,7 +46,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     @contextmanager
-    def allowed(self) -> Iterator[None]:
+    def allow_interrupts(self) -> Iterator[None]:
         """A stretch of pure computation that Ctrl-C may cut short."""
         if self.requested:
             raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, MasterSolution, SeparationResult, SingleModel, StopReason
 from cg4ai.rules.rows import Rows
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -30,7 +30,7 @@ ROUNDED = 4e-15  # of the terms of a sum, about 16 roundings
 
 
 @dataclass(frozen=True, slots=True)
-class Weighed:
+class MasterStep:
     """The master solved, with its cuts.
 
     `worst` is the largest violation that separation saw (None: it did not look); `raised` says by
@@ -43,7 +43,7 @@ class Weighed:
 
 
 @dataclass(frozen=True, slots=True)
-class Separated:
+class SeparationStep:
     """A search: the worst violation seen, rows added, and what was `found` by requirement."""
 
     worst: float | None = None
@@ -52,7 +52,7 @@ class Separated:
 
 
 @dataclass(frozen=True, slots=True)
-class Admitted:
+class AdmissionResult:
     """How many members entered the master, and the best reduced cost of a member or group.
 
     `lowest` (G,) is the least reduced cost of a single member in each block, 0 if none is below.
@@ -63,7 +63,7 @@ class Admitted:
     lowest: Array
 
 
-class Outcome(StrEnum):
+class PricingStatus(StrEnum):
     """What pricing came to."""
 
     IMPROVED = "improved"  # members entered and more may follow
@@ -73,7 +73,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricingStep:
     """Pricing of one iteration; `solution` is the master's as pricing left it.
 
     `best` is the best reduced cost proposed, `bound` what no mixture of the class can be below
@@ -81,7 +81,7 @@ class Priced:
     for the user to know.
     """
 
-    outcome: Outcome
+    outcome: PricingStatus
     solution: MasterSolution
     admitted: int = 0
     best: float | None = None
@@ -91,7 +91,7 @@ class Priced:
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class PricingAttempt:
     """What the last pricings in a row at the same duals came to.
 
     `sum` over blocks of the least reduced costs, of so many `trained` members or groups, where the
@@ -109,7 +109,7 @@ class Tried:
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
+class Continue:
     """Iterate again, in the phase of this name (empty: the same)."""
 
     note: str = ""
@@ -124,11 +124,11 @@ class Stop:
     note: str = ""
 
 
-Decision = GoOn | Stop
+Decision = Continue | Stop
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FinalSolution:
     """What a run ends with: the weights of all columns and the master's solution behind them.
 
     `compares` asks for the best mixture of the same members without the rules beside it; `single`
@@ -154,7 +154,7 @@ class Stabiliser:
         self.uniform_share = uniform_share
         self.guide = np.empty(0)
 
-    def smoothed(self, duals: Array, ruled: NDArray[np.bool_]) -> Array:
+    def smooth(self, duals: Array, ruled: NDArray[np.bool_]) -> Array:
         """Duals (m,) to propose members by; `ruled` (m,) marks the rows of requirements."""
         if self.smoothing == 0 and self.uniform_share == 0:
             return duals
@@ -191,10 +191,10 @@ class _Answers:
     notes: tuple[str, ...]
 
 
-def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
+def ask_pricers(run: RunState, solution: MasterSolution) -> PricingStep:
     """Ask by smoothed duals first, by the true ones if that brought nothing."""
-    with run.watch.timed("pricing"):
-        guide = run.stabiliser.smoothed(solution.duals.rows, run.work.requirement_rows())
+    with run.watch.measure_step("pricing"):
+        guide = run.stabiliser.smooth(solution.duals.rows, run.work.requirement_rows())
         answers = _answers(run, solution, guide, attempt=0)
         bound = _bound(run, solution, answers)
         if not _suffices(run, answers) and not np.array_equal(guide, solution.duals.rows):
@@ -208,11 +208,11 @@ def ask_pricers(run: RunState, solution: MasterSolution) -> Priced:
             run.work.add_cuts(rows)
     outcome = _outcome(run, solution, answers)
     left = solution
-    if outcome is Outcome.NOTHING and (
+    if outcome is PricingStatus.NOTHING and (
         answers.admitted or len(run.work.rows) > len(solution.slack)
     ):
         left = run.solve_master()  # with the columns and rows that pricing left
-    return Priced(
+    return PricingStep(
         outcome,
         left,
         admitted=answers.admitted,
@@ -232,8 +232,8 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
     rows: list[Rows] = []
     notes: list[str] = []
     for number, pricer in enumerate(run.pricers):
-        request = request_for(run, solution, guide, f"pricing {number} {attempt}")
-        with run.interrupts.allowed():
+        request = build_request(run, solution, guide, f"pricing {number} {attempt}")
+        with run.interrupts.allow_interrupts():
             proposed = pricer.price(request)
         trained += proposed.trained
         run.training_cut = run.training_cut or proposed.short
@@ -270,11 +270,13 @@ def _both(one: _Answers, other: _Answers) -> _Answers:
     )
 
 
-def request_for(run: RunState, solution: MasterSolution, guide: Array, job: str) -> PricingRequest:
+def build_request(
+    run: RunState, solution: MasterSolution, guide: Array, job: str
+) -> PricingRequest:
     """What a pricer is told at this solution of the master."""
     return PricingRequest(
         iteration=run.step,
-        seed=derived_seed(run.settings.seed, run.step, job),
+        seed=derive_seed(run.settings.seed, run.step, job),
         duals=solution.duals,
         guide=guide,
         rows=run.work.rows,
@@ -299,10 +301,10 @@ def _bound(run: RunState, solution: MasterSolution, answers: _Answers) -> float 
 
     The master asks its rows for a margin that the rules themselves do not: it is given back.
     """
-    holds = not run.phase.charges_loss or run.work.bounds_hold(solution)
+    holds = not run.phase.charges_loss or run.work.are_bounds_valid(solution)
     if answers.lower is None or not holds or run.work.restricted:
         return None
-    known = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
+    known = solution.penalised - run.work.master.gap - run.compute_margin_price(solution)
     bound = known + float(answers.lower.sum()) - _rounding(run, solution, answers.lower)
     if run.phase.charges_loss:
         run.bound = bound if run.bound is None else max(run.bound, bound)
@@ -322,28 +324,28 @@ def _remember(run: RunState, solution: MasterSolution, answers: _Answers) -> Non
     Pricings in a row that found nothing are restarts at the same duals: the lowest of them counts.
     Where no member was trained at all, nothing is known of what one would gain.
     """
-    if not (run.phase.charges_loss and run.work.bounds_hold(solution)):
+    if not (run.phase.charges_loss and run.work.are_bounds_valid(solution)):
         return
     known = run.tried if run.failures > 0 else None
-    found = Tried(solution.penalised, float(answers.lowest.sum()), answers.trained)
+    found = PricingAttempt(solution.penalised, float(answers.lowest.sum()), answers.trained)
     if not answers.trained:
         run.tried = known
-    elif known is None or not same_optimum(known.penalised, found.penalised):
+    elif known is None or not is_same_optimum(known.penalised, found.penalised):
         run.tried = found
     else:
         lowest = min(known.sum, found.sum)
-        run.tried = Tried(found.penalised, lowest, known.trained + found.trained)
+        run.tried = PricingAttempt(found.penalised, lowest, known.trained + found.trained)
 
 
-def same_optimum(one: float, other: float) -> bool:
+def is_same_optimum(one: float, other: float) -> bool:
     """Whether two solves came to the same, up to rounding."""
     return math.isclose(one, other, rel_tol=1e-7, abs_tol=1e-9)
 
 
-def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> Outcome:
-    if answers.admitted and not run.proven(solution):
-        return Outcome.IMPROVED
+def _outcome(run: RunState, solution: MasterSolution, answers: _Answers) -> PricingStatus:
+    if answers.admitted and not run.is_proven(solution):
+        return PricingStatus.IMPROVED
     improving = answers.best is not None and answers.best < -run.work.least_improvement
     if improving and not answers.admitted:
-        return Outcome.NO_ROOM
-    return Outcome.INCOMPLETE if run.work.incomplete else Outcome.NOTHING
+        return PricingStatus.NO_ROOM
+    return PricingStatus.INCOMPLETE if run.work.incomplete else PricingStatus.NOTHING

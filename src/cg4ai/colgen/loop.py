@@ -16,11 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from cg4ai import clock
-from cg4ai.callbacks import Callback, Told
+from cg4ai.callbacks import Callback, CallbackList
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.interrupts import Interrupted, Interrupts
-from cg4ai.colgen.iteration import SINGLE, Decision, GoOn, Stop
-from cg4ai.colgen.phases import PatchPhase, Phase, SlackPhase, usual_phases
+from cg4ai.colgen.iteration import SINGLE, Continue, Decision, Stop
+from cg4ai.colgen.phases import PatchPhase, Phase, SlackPhase, build_phases
 from cg4ai.colgen.result import Result, finish
 from cg4ai.colgen.state import RunState
 from cg4ai.compile.compiled import CompiledProblem
@@ -52,10 +52,10 @@ def solve(
     (`cg4ai.callbacks`).
     """
     settings = settings or Settings()
-    told = Told(callbacks)
+    told = CallbackList(callbacks)
     deadline = Deadline.after(settings.time_limit_s)
     compiled = _compiled_in_time(problem, settings, deadline)
-    own = usual_phases(compiled) if problem.phases is None else problem.phases()
+    own = build_phases(compiled) if problem.phases is None else problem.phases()
     phases = _with_single_models(own, compiled, settings)
     with Interrupts() as interrupts:
         loop = _Loop(RunState(compiled, settings, phases, interrupts, deadline), run)
@@ -83,13 +83,13 @@ def patch(
     with Interrupts() as interrupts:
         phases = _with_single_models((PatchPhase(once=once), SlackPhase()), compiled, settings)
         state = RunState(compiled, settings, phases, interrupts, deadline)
-        return _Loop(state, run).run(progress, Told())
+        return _Loop(state, run).run(progress, CallbackList())
 
 
 def _compiled_in_time(problem: Problem, settings: Settings, deadline: Deadline) -> CompiledProblem:
     outer = clock.review()
     review = Review(deadline, outer.say, outer.cut, "preparing")
-    with review.entered(), review.stage("what members keep by construction"):
+    with review.activate(), review.stage("what members keep by construction"):
         return compile_problem(problem, settings)
 
 
@@ -99,9 +99,9 @@ def _with_single_models(
     """With a phase that looks for one model after the mixture, where that is asked for."""
     if not settings.single_model:
         return phases
-    from cg4ai.colgen.single_model import single_phase
+    from cg4ai.colgen.single_model import build_single_phase
 
-    return (*phases, single_phase(compiled))
+    return (*phases, build_single_phase(compiled))
 
 
 class _Loop:
@@ -112,14 +112,14 @@ class _Loop:
         self.folder = folder
         self.ended_by = ""  # the callback that said so
 
-    def run(self, progress: Progress | None, told: Told) -> Result:
+    def run(self, progress: Progress | None, told: CallbackList) -> Result:
         decision = self._begin(told)
         state = self.state
-        with Review(state.deadline, clock.review().say, state.cut, "training").entered():
+        with Review(state.deadline, clock.review().say, state.cut, "training").activate():
             return self._run(decision, progress, told)
 
-    def _run(self, decision: Decision, progress: Progress | None, told: Told) -> Result:
-        while isinstance(decision, GoOn):
+    def _run(self, decision: Decision, progress: Progress | None, told: CallbackList) -> Result:
+        while isinstance(decision, Continue):
             try:
                 decision = self.iterate()
             except KeyboardInterrupt:
@@ -129,15 +129,15 @@ class _Loop:
                 progress(self.state.history[-1])
             if self.folder is not None:
                 self.state.checkpoint(self.folder, decision)
-            self.ended_by = told.iteration(self.state.history[-1])
-            if isinstance(decision, GoOn):
+            self.ended_by = told.notify_iteration(self.state.history[-1])
+            if isinstance(decision, Continue):
                 decision = self._within_limits()
         reason = self._reason(decision)
         self._refuse_no_mixture(reason)
         if reason is StopReason.CALLBACK:
             self.state.notes.append(f"the callback {self.ended_by} ended training")
         result = finish(self.state, reason)
-        told.end(result)
+        told.notify_end(result)
         return result
 
     def iterate(self) -> Decision:
@@ -148,17 +148,17 @@ class _Loop:
         priced = state.phase.price(state, weighed)
         decision = state.phase.decide(state, weighed, priced)
         if self._one_model_follows(decision):
-            decision = GoOn(f"{decision.note}; now one model", SINGLE)
-        if isinstance(decision, GoOn) and decision.phase:
+            decision = Continue(f"{decision.note}; now one model", SINGLE)
+        if isinstance(decision, Continue) and decision.phase:
             state.enter(decision.phase)
         state.record(weighed, priced, decision, before=sizes, phase=phase)
         return decision
 
-    def _begin(self, told: Told) -> Decision:
+    def _begin(self, told: CallbackList) -> Decision:
         """From the start, or from the folder's last checkpoint, which may be of a run's end."""
         if self.folder is None or not self.state.resume(self.folder):
             self.state.work.start(bind_rules=self.state.phase.binds_rules)
-        self.ended_by = told.start(self.state.history)
+        self.ended_by = told.notify_start(self.state.history)
         ended = self.state.ended
         if ended is not None:
             return Stop(ended)
@@ -171,7 +171,7 @@ class _Loop:
             return decision
         self.state.note_time()
         self.state.enter(SINGLE)
-        return GoOn()
+        return Continue()
 
     def _one_model_follows(self, decision: Decision) -> bool:
         """Whether the end of the mixture's turn is not that of the run."""
@@ -193,14 +193,14 @@ class _Loop:
             (StopReason.INTERRUPTED, state.interrupts.requested),
             (StopReason.CALLBACK, bool(self.ended_by)),
             # time that is over cut the last training short, whatever else that came to
-            (StopReason.TIME_LIMIT, state.time_is_over()),
+            (StopReason.TIME_LIMIT, state.is_time_over()),
             (StopReason.COLUMN_LIMIT, columns >= settings.column_limit),
             # without the rules it goes on under them, and one model's phase counts tries itself
-            (StopReason.STALLED, self._may_stall() and state.stalled()),
+            (StopReason.STALLED, self._may_stall() and state.is_stalled()),
             (StopReason.ITERATION_LIMIT, state.step - state.begun.step >= settings.iteration_limit),
-            (StopReason.TIME_LIMIT, state.too_little_time()),
+            (StopReason.TIME_LIMIT, state.has_too_little_time()),
         )
-        return next((Stop(reason) for reason, yes in reached if yes), GoOn())
+        return next((Stop(reason) for reason, yes in reached if yes), Continue())
 
     def _reason(self, decision: Stop) -> StopReason:
         """Why the run ends: of a training that time ended nobody knows what it would have found."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cg4ai.ensemble.verdict import headline
-from cg4ai.pages import escaped
+from cg4ai.ensemble.verdict import format_headline
+from cg4ai.pages import escape
 from cg4ai.records import Strength
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ GOOD, WARN, BAD = "#1b8a5a", "#b26a00", "#d03a3a"
 TONES = {Strength.VIOLATED: BAD, Strength.UNVERIFIED: WARN, Strength.ATTACKED: WARN}
 
 
-def result_html(result: Result) -> str:
+def render_result(result: Result) -> str:
     """One element without scripts or style sheets; every text of the user's is escaped."""
-    first = [*result.cut_short(), headline([one.verdict for one in result.audits])]
+    first = [*result.cut_short(), format_headline([one.verdict for one in result.audits])]
     statements = [line for one in result.audits for line in str(one).splitlines()]
     return (
         '<div style="font-family: sans-serif; font-size: 0.9em; max-width: 60em; margin: 0.5em 0">'
@@ -34,7 +34,7 @@ def result_html(result: Result) -> str:
 
 
 def _lines(texts: Sequence[str]) -> str:
-    return "".join(f"<div>{escaped(text.strip())}</div>" for text in texts)
+    return "".join(f"<div>{escape(text.strip())}</div>" for text in texts)
 
 
 def _audit(audit: Audit) -> str:
@@ -46,7 +46,7 @@ def _audit(audit: Audit) -> str:
         "font-weight: bold"
     )
     return (
-        f'<li style="margin: 0.3em 0"><span style="{badge}">{escaped(strength)}</span> '
-        f"<strong>{escaped(found.rule)}</strong>: {escaped(found.coverage)}"
-        f"{_lines([*audit.missed(), *audit.rate_lines()])}</li>"
+        f'<li style="margin: 0.3em 0"><span style="{badge}">{escape(strength)}</span> '
+        f"<strong>{escape(found.rule)}</strong>: {escape(found.coverage)}"
+        f"{_lines([*audit.describe_missed(), *audit.rate_lines()])}</li>"
     )

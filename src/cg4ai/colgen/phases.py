@@ -17,21 +17,21 @@ from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.iteration import (
     ENDING_SHARE,
     SINGLE_SHARE,
+    Continue,
     Decision,
-    GoOn,
-    Outcome,
-    Priced,
-    Settled,
+    FinalSolution,
+    MasterStep,
+    PricingStatus,
+    PricingStep,
     Stop,
-    Weighed,
     ask_pricers,
 )
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.result import settle
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import PLAIN, MasterSolution, StopReason
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -58,27 +58,27 @@ class Phase(Protocol):
         """Called when a decision names this phase, and before the ending for the first one."""
         ...
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         """Solve the master and cut."""
         ...
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
         """Look for members that improve it and add them."""
         ...
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         """Go on, in this phase or another, or stop."""
         ...
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         """The weights to return; asked of the first phase once the run has ended."""
         ...
 
 
-def usual_phases(problem: CompiledProblem) -> Sequence[Phase]:
+def build_phases(problem: CompiledProblem) -> Sequence[Phase]:
     """Column generation with cuts; first without the rules, where members are fitted to data."""
     ruled = (NormalPhase(), SlackPhase())
-    asked = [one for pricer in problem.pricers for one in pricers_within(pricer)]
+    asked = [one for pricer in problem.pricers for one in iterate_pricers(pricer)]
     fitted = any(one.capabilities.fits_data for one in asked)
     objective = problem.objective
     to_learn = isinstance(objective, Supervised) and objective.loss != "none"
@@ -105,30 +105,30 @@ class PlainPhase:
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
 
-    def weigh(self, run: RunState) -> Weighed:
-        return Weighed(run.solve_master())
+    def weigh(self, run: RunState) -> MasterStep:
+        return MasterStep(run.solve_master())
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
-        if run.step and (run.stalled() or self._share_spent(run)):
-            return Priced(Outcome.NOTHING, weighed.solution)
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
+        if run.step and (run.is_stalled() or self._share_spent(run)):
+            return PricingStep(PricingStatus.NOTHING, weighed.solution)
         return ask_pricers(run, weighed.solution)
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-        if priced.outcome is Outcome.IMPROVED and self._free(run):
-            return GoOn()
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
+        if priced.outcome is PricingStatus.IMPROVED and self._free(run):
+            return Continue()
         run.work.bind_rules()
-        stalled = run.stalled()
+        stalled = run.is_stalled()
         done = priced.trainings > 0 or stalled  # else a share of the limits ended it
-        if done and priced.outcome is Outcome.NOTHING:
+        if done and priced.outcome is PricingStatus.NOTHING:
             solution = run.solve_master()
             most = priced.solution.penalised + run.settings.epsilon
-            if solution.penalised <= most and not run.unmet(solution):
-                decision = ending(run, solution)
+            if solution.penalised <= most and not run.has_unmet_rows(solution):
+                decision = decide_ending(run, solution)
                 if isinstance(decision, Stop):
                     return _kept(decision, stalled=stalled)
-        return GoOn("training under the rules", NORMAL)
+        return Continue("training under the rules", NORMAL)
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         if not run.work.rules_bound:
             run.notes.append("the run ended before members were trained under the rules")
             run.work.bind_rules()
@@ -136,13 +136,15 @@ class PlainPhase:
 
     def _free(self, run: RunState) -> bool:
         """Whether the members there are keep all known rows as well as they fit without them."""
-        with run.watch.timed("master"):
-            plain, ruled = run.solve_whole_master(), run.work.under_rules()
-        return ruled.penalised <= plain.penalised + run.settings.epsilon and not run.unmet(ruled)
+        with run.watch.measure_step("master"):
+            plain, ruled = run.solve_whole_master(), run.work.solve_under_rules()
+        return ruled.penalised <= plain.penalised + run.settings.epsilon and not run.has_unmet_rows(
+            ruled
+        )
 
     def _share_spent(self, run: RunState) -> bool:
         s = run.settings
-        late = run.deadline.left() < (1 - self._share_of_time(run)) * s.time_limit_s
+        late = run.deadline.compute_seconds_left() < (1 - self._share_of_time(run)) * s.time_limit_s
         run.training_cut = run.training_cut or late
         return (
             late
@@ -174,7 +176,7 @@ class NormalPhase:
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(False)
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         """Solve the master; with cuts "before", add violated rows until none or enough rounds."""
         counted = count_in_tail(run, run.solve_master())
         solution, worst = counted.solution, None
@@ -189,38 +191,38 @@ class NormalPhase:
             if not found.added:
                 break
             solution = run.solve_master()
-        return Weighed(solution, worst, counted.raised)
+        return MasterStep(solution, worst, counted.raised)
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
         return ask_pricers(run, weighed.solution)
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-        if priced.outcome is not Outcome.NOTHING:
-            return while_pricing(run, priced)
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
+        if priced.outcome is not PricingStatus.NOTHING:
+            return decide_while_pricing(run, priced)
         return self._nothing_improves(run, priced)
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         return settle(run, reason)
 
-    def _nothing_improves(self, run: RunState, priced: Priced) -> Decision:
+    def _nothing_improves(self, run: RunState, priced: PricingStep) -> Decision:
         """Choose between a higher price of slack, the slack phase, another try, cuts and a stop."""
         solution = priced.solution
-        exact = priced.bound is not None or run.proven(solution)
-        if run.unmet(solution):
+        exact = priced.bound is not None or run.is_proven(solution)
+        if run.has_unmet_rows(solution):
             if exact:
-                return GoOn("rows unmet: minimising slack alone", SLACK)
+                return Continue("rows unmet: minimising slack alone", SLACK)
             if run.work.master.raise_penalty():
-                return GoOn(f"rows unmet: penalty raised to {run.work.master.penalty:g}")
+                return Continue(f"rows unmet: penalty raised to {run.work.master.penalty:g}")
         if not exact:
             run.failures += 1
             if run.failures < run.settings.patience:
-                return GoOn("no improving member, trying again")
+                return Continue("no improving member, trying again")
         if run.settings.cuts == "after":
             found = separate(run, run.work.ensemble(solution), "after")
             if found.added:
                 run.failures = 0
-                return GoOn(f"{found.added} cuts")
-        return ending(run, solution)
+                return Continue(f"{found.added} cuts")
+        return decide_ending(run, solution)
 
 
 class PatchPhase(NormalPhase):
@@ -233,21 +235,21 @@ class PatchPhase(NormalPhase):
     def __init__(self, *, once: bool = False) -> None:
         self.once = once
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         weighed = super().weigh(run)
-        while run.unmet(weighed.solution) and run.work.master.raise_penalty():
+        while run.has_unmet_rows(weighed.solution) and run.work.master.raise_penalty():
             weighed = replace(weighed, solution=run.solve_master())
         return weighed
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
-        if run.unmet(weighed.solution) or (self.once and not run.history):
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
+        if run.has_unmet_rows(weighed.solution) or (self.once and not run.history):
             return super().price(run, weighed)
-        return Priced(Outcome.NOTHING, weighed.solution)
+        return PricingStep(PricingStatus.NOTHING, weighed.solution)
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-        if run.unmet(priced.solution) or priced.outcome is not Outcome.NOTHING:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
+        if run.has_unmet_rows(priced.solution) or priced.outcome is not PricingStatus.NOTHING:
             return super().decide(run, weighed, priced)
-        return ending(run, priced.solution)
+        return decide_ending(run, priced.solution)
 
 
 class SlackPhase:
@@ -261,53 +263,53 @@ class SlackPhase:
     def enter(self, run: RunState) -> None:
         run.work.master.minimise_slack(True)
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         return count_in_tail(run, run.solve_master())
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
         return ask_pricers(run, weighed.solution)
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         """With least slack known: infeasible if proven positive, else back with a higher price."""
         bound, total = priced.bound, priced.solution.penalised
         least = bound is not None and total - bound <= run.settings.gap_tolerance * max(1.0, total)
-        if priced.outcome is not Outcome.NOTHING and not least:
-            return while_pricing(run, priced)
-        if bound is not None and bound > run.slack_allowed(priced.solution):
+        if priced.outcome is not PricingStatus.NOTHING and not least:
+            return decide_while_pricing(run, priced)
+        if bound is not None and bound > run.compute_slack_tolerance(priced.solution):
             run.notes.append(
                 f"no mixture of members of this class meets the rows: their total slack is at "
                 f"least {bound:.3g}"
             )
             return Stop(StopReason.INFEASIBLE, "infeasible")
         if run.work.master.raise_penalty():
-            return GoOn(f"penalty raised to {run.work.master.penalty:g}", NORMAL)
-        if not run.unmet(priced.solution):
+            return Continue(f"penalty raised to {run.work.master.penalty:g}", NORMAL)
+        if not run.has_unmet_rows(priced.solution):
             run.notes.append("the rows can be met, but not at this penalty: raise penalty_limit")
         return Stop(StopReason.NO_IMPROVING_COLUMN, "least slack found")
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         return settle(run, reason)
 
 
-def while_pricing(run: RunState, priced: Priced) -> Decision:
+def decide_while_pricing(run: RunState, priced: PricingStep) -> Decision:
     """What follows as long as pricing has not come to an end."""
-    if priced.outcome is Outcome.NO_ROOM:
+    if priced.outcome is PricingStatus.NO_ROOM:
         return Stop(StopReason.COLUMN_LIMIT, "no room for an improving group")
-    if priced.outcome is Outcome.INCOMPLETE:
-        return GoOn("more pieces of the objective needed")
+    if priced.outcome is PricingStatus.INCOMPLETE:
+        return Continue("more pieces of the objective needed")
     run.failures = 0
-    return GoOn()
+    return Continue()
 
 
-def ending(run: RunState, solution: MasterSolution) -> Decision:
+def decide_ending(run: RunState, solution: MasterSolution) -> Decision:
     """With nothing left to improve: stop, unless the final weights violate rows that cost."""
     checked = _check_final_weights(run, solution)
     if LAST_SEARCH in run.cut:
         return Stop(StopReason.TIME_LIMIT, "no improving member, no time for the last search")
     if checked.worse:
         run.failures = 0
-        return GoOn("the final weights violate new rows")
-    if run.proven(checked.solution):
+        return Continue("the final weights violate new rows")
+    if run.is_proven(checked.solution):
         return Stop(StopReason.OPTIMAL, "optimal")
     return Stop(StopReason.NO_IMPROVING_COLUMN, "no improving member")
 
@@ -317,10 +319,10 @@ def _check_final_weights(run: RunState, solution: MasterSolution) -> _Checked:
 
     If those make the master worse there may be members that improve again.
     """
-    most = run.settings.epsilon if run.bound is None else run.gap_allowed(solution)
+    most = run.settings.epsilon if run.bound is None else run.compute_gap_tolerance(solution)
     checked = solution
-    while run.returns < run.settings.final_rounds and not run.unmet(solution):
-        with run.watch.timed("master"):
+    while run.returns < run.settings.final_rounds and not run.has_unmet_rows(solution):
+        with run.watch.measure_step("master"):
             weights = choose_final_weights(run.work, checked)
         if not search_in_time(run, weights).added:
             break
@@ -331,14 +333,14 @@ def _check_final_weights(run: RunState, solution: MasterSolution) -> _Checked:
     return _Checked(checked, worse=False)
 
 
-def count_in_tail(run: RunState, solution: MasterSolution) -> Weighed:
+def count_in_tail(run: RunState, solution: MasterSolution) -> MasterStep:
     """Count in inputs that the objective's mean hides; remember how much that raises it."""
-    with run.watch.timed("separation"):
-        found = run.work.add_tail(solution, derived_seed(run.settings.seed, run.step, "tail"))
+    with run.watch.measure_step("separation"):
+        found = run.work.add_tail(solution, derive_seed(run.settings.seed, run.step, "tail"))
     if not found:
-        return Weighed(solution)
+        return MasterStep(solution)
     counted = run.solve_master()
-    return Weighed(counted, raised=counted.objective - solution.objective)
+    return MasterStep(counted, raised=counted.objective - solution.objective)
 
 
 @dataclass(frozen=True, slots=True)

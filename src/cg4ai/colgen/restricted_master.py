@@ -11,11 +11,15 @@ from torch import Tensor
 
 from cg4ai.colgen.columns import NO_WEIGHT, Columns
 from cg4ai.colgen.final_weights import choose_final_weights
-from cg4ai.colgen.iteration import Admitted
+from cg4ai.colgen.iteration import AdmissionResult
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import ConvexMaster
 from cg4ai.colgen.master.table import NO_SLACK, OWN_SLACK
-from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs, member_costs
+from cg4ai.colgen.pricing.reduced_cost import (
+    compute_all_values,
+    compute_block_outputs,
+    compute_member_costs,
+)
 from cg4ai.colgen.scenarios import Scenarios
 from cg4ai.colgen.supergradient_cuts import TANGENT_ROUNDS, TangentRows
 from cg4ai.compile.compiled import CompiledProblem
@@ -26,7 +30,7 @@ from cg4ai.members.shielded import Shield, ShieldedMembers
 from cg4ai.objectives import Batch, Epigraph, Objective, Supervised
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
-from cg4ai.rules.row_sizes import RequirementSize, requirement_size, typical_outputs
+from cg4ai.rules.row_sizes import RequirementSize, compute_requirement_size, estimate_output_size
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet
 from cg4ai.settings import Settings
 
@@ -74,7 +78,7 @@ class Workspace:
             self._shield_members(self.problem.shield)
         self._bind_rows()
 
-    def under_rules(self) -> MasterSolution:
+    def solve_under_rules(self) -> MasterSolution:
         """What the master would come to with the rules bound; all stays as it is."""
         trial = Workspace(self.problem, self.settings)
         for stack in self.columns.stacks:
@@ -82,7 +86,7 @@ class Workspace:
         trial.bind_rules()
         return trial.solve_master()
 
-    def without_rules(self) -> Ensemble:
+    def solve_without_rules(self) -> Ensemble:
         """The best mixture of the same members without rows and shields; all stays as it is."""
         trial = Workspace(self.problem, self.settings)
         for stack in self.columns.stacks:
@@ -127,7 +131,7 @@ class Workspace:
         if isinstance(self.objective, Supervised) and self.objective.kind == "mixture":
             return ConvexMaster(
                 len(self.layout),
-                self.mixture_loss,
+                self.compute_mixture_loss,
                 penalty=s.penalty,
                 penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
@@ -147,7 +151,7 @@ class Workspace:
 
     def _usual_row(self) -> float:
         """The least size of a requirement's rows in the master, by which slack is priced."""
-        sizes = map(self.size_of, range(len(self.problem.requirements)))
+        sizes = map(self.compute_size, range(len(self.problem.requirements)))
         return min((one.size / one.scale for one in sizes), default=1.0)
 
     @cached_property
@@ -187,13 +191,13 @@ class Workspace:
         """Rows that are in the master already, so that they are not added again."""
         self._seen.update(row_keys(rows))
 
-    def size_of(self, number: int) -> RequirementSize:
+    def compute_size(self, number: int) -> RequirementSize:
         """The size of a requirement's rows, which they are scaled and judged by."""
         if number not in self._requirement_sizes:
-            self._requirement_sizes[number] = requirement_size(
+            self._requirement_sizes[number] = compute_requirement_size(
                 self.problem.requirements[number],
                 self.layout.output_size,
-                outputs=lambda: typical_outputs(self.objective),
+                outputs=lambda: estimate_output_size(self.objective),
             )
         return self._requirement_sizes[number]
 
@@ -204,8 +208,8 @@ class Workspace:
             none = np.full(len(rows), NO_SLACK)
             self._add_to_master(rows, np.zeros(len(rows)), none, rows.origin[:, 0])
             return
-        size = self.size_of(rows.requirement)
-        sizes, rows = size.of_rows(rows.bounds) / size.scale, rows.scaled(size.scale)
+        size = self.compute_size(rows.requirement)
+        sizes, rows = size.compute_row_sizes(rows.bounds) / size.scale, rows.scale(size.scale)
         shared = self.problem.requirements[rows.requirement].slack == "shared"
         slack = np.full(len(rows), rows.requirement if shared else OWN_SLACK)
         if isinstance(rows, LinearRows):
@@ -251,29 +255,30 @@ class Workspace:
         """Whether some rows ask for more than the rule, so that bounds say nothing about it."""
         return any(isinstance(batch, ConcaveRows) for batch in self.rows.batches)
 
-    def shortfall(self, solution: MasterSolution) -> float:
+    def compute_shortfall(self, solution: MasterSolution) -> float:
         """The most that a row lacks, by its size, or the largest weight on a dummy column."""
         sizes = _extended(self.row_sizes, len(solution.slack))
         slack = solution.slack[sizes > 0] / sizes[sizes > 0]
         return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
 
-    def in_units(self, solution: MasterSolution) -> float:
+    def compute_shortfall_in_units(self, solution: MasterSolution) -> float:
         """The most that a row lacks in the units of its rule, or the largest dummy weight."""
-        slack = self.slack_in_units(solution)
+        slack = self.compute_slack_in_units(solution)
         return float(max(slack.max(initial=0.0), solution.dummy.max(initial=0.0)))
 
-    def slack_in_units(self, solution: MasterSolution) -> Array:
+    def compute_slack_in_units(self, solution: MasterSolution) -> Array:
         """What each row lacks in the units of its rule; rows beyond this master's are in them."""
         scales = [
             np.full(
-                len(rows), 1.0 if rows.requirement < 0 else self.size_of(rows.requirement).scale
+                len(rows),
+                1.0 if rows.requirement < 0 else self.compute_size(rows.requirement).scale,
             )
             for rows in self.rows.batches
         ]
         known = np.concatenate([np.empty(0), *scales])
         return np.asarray(solution.slack * _extended(known, len(solution.slack)))
 
-    def price_of_margin(self, prices: Array) -> float:
+    def compute_margin_price(self, prices: Array) -> float:
         """What asking the rows for a margin adds to the optimum, at these row duals."""
         return self.settings.row_margin * float(prices @ self.row_sizes[: len(prices)])
 
@@ -282,7 +287,7 @@ class Workspace:
         ensemble = self.columns.ensemble(weights) if len(self.tangents) else None
         if ensemble is None:
             return False
-        found = self.tangents.missing(
+        found = self.tangents.find_missing_tangents(
             ensemble,
             device=self.settings.device,
             margin=self.settings.row_margin,
@@ -307,7 +312,7 @@ class Workspace:
     def add_columns(self, members: Members, blocks: IntArray, values: Array | None = None) -> None:
         """Add members to the master; `values` (m, count) are their coefficients, if known."""
         if values is None:
-            values = all_values(self.rows, members, blocks, self.settings.device)
+            values = compute_all_values(self.rows, members, blocks, self.settings.device)
         if isinstance(self.master, ConvexMaster):
             outputs = self._embedded(members, blocks)
             self.master.add_columns(outputs.cpu().numpy(), blocks, values)
@@ -316,12 +321,12 @@ class Workspace:
         if self.scenarios is not None:
             inputs = self.scenarios.inputs
             self.scenarios.add_columns(
-                block_outputs(inputs, self.layout, members, blocks, self.settings.device)
+                compute_block_outputs(inputs, self.layout, members, blocks, self.settings.device)
             )
         self.columns.add(members, blocks)
 
     def _embedded(self, members: Members, blocks: IntArray) -> Tensor:
-        return block_outputs(
+        return compute_block_outputs(
             self.objective.inputs, self.layout, members, blocks, self.settings.device
         )
 
@@ -332,7 +337,7 @@ class Workspace:
             if not self.every_block_has_members:
                 return np.zeros(len(members))
             gradient = self.master.gradient()
-        return member_costs(
+        return compute_member_costs(
             self.objective,
             self.layout,
             members,
@@ -343,7 +348,7 @@ class Workspace:
 
     def admit(
         self, proposed: PricingResult, solution: MasterSolution, *, charge_loss: bool
-    ) -> Admitted:
+    ) -> AdmissionResult:
         """Add what really improves.
 
         Reduced costs are recomputed in float64 from real outputs at the master's true duals. A
@@ -355,7 +360,7 @@ class Workspace:
         assert members is not None
         check_fit(members, blocks, self.layout, input_size=self.objective.inputs.shape[1])
         members = members.to(self.settings.device)
-        values = all_values(self.rows, members, blocks, self.settings.device)
+        values = compute_all_values(self.rows, members, blocks, self.settings.device)
         costs = self._costs(members, blocks) if charge_loss else np.zeros(len(members))
         reduced = solution.duals.reduced_costs(costs, values, blocks)
         reduced = np.where(np.isfinite(reduced), reduced, np.inf)  # what diverged never improves
@@ -370,7 +375,7 @@ class Workspace:
             self.add_columns(members.take(order), blocks[order], values[:, order])
         lowest = np.zeros(len(self.layout))
         np.minimum.at(lowest, blocks, reduced)
-        return Admitted(len(chosen), candidates[0][0], lowest)
+        return AdmissionResult(len(chosen), candidates[0][0], lowest)
 
     @property
     def objective_size(self) -> float:
@@ -422,7 +427,9 @@ class Workspace:
 
         No `tangents` where most weight is on dummy columns: such an answer is no mixture.
         """
-        rows = None if self.scenarios is None else self.scenarios.missing(weights, self.unit)
+        rows = (
+            None if self.scenarios is None else self.scenarios.find_missing_rows(weights, self.unit)
+        )
         if rows is not None:
             self._add_rows(rows)
         return (tangents and self.add_tangents(weights)) or rows is not None
@@ -445,7 +452,7 @@ class Workspace:
         assert isinstance(self.objective, Epigraph)
         self.master.add_epigraph(costs, self.objective.floor)
 
-    def bounds_hold(self, solution: MasterSolution) -> bool:
+    def are_bounds_valid(self, solution: MasterSolution) -> bool:
         """Whether a pricer's bound speaks of this solution.
 
         Pricers linearise the loss at the mixture that they are shown; with weight left on dummy
@@ -454,7 +461,7 @@ class Workspace:
         convex = isinstance(self.master, ConvexMaster)
         return not convex or float(solution.dummy.max()) <= ROUNDING
 
-    def tightened(self, margins: Array) -> MasterSolution:
+    def solve_tightened(self, margins: Array) -> MasterSolution:
         """The optimum of a linear master whose rows are stricter by `margins` (m,)."""
         costs = np.empty(len(self.columns))
         for stack in self.columns.stacks:
@@ -527,7 +534,7 @@ class Workspace:
         parts = [self.columns.coefficients(batch) for batch in self.rows.batches]
         return np.concatenate(parts) if parts else np.zeros((0, len(self.columns)))
 
-    def mixture_loss(self, outputs: Tensor) -> Tensor:
+    def compute_mixture_loss(self, outputs: Tensor) -> Tensor:
         """The loss of a mixture with these outputs (n, r) at the objective's inputs."""
         assert isinstance(self.objective, Supervised)
         return self.objective.value(self._data(outputs.device, outputs.dtype), outputs)
@@ -535,7 +542,7 @@ class Workspace:
     def _data(self, device: torch.device | str, dtype: torch.dtype) -> Batch:
         return self.objective.batch(None, torch.Generator(), device=str(device), dtype=dtype)
 
-    def true_loss(self, ensemble: Ensemble) -> float:
+    def compute_true_loss(self, ensemble: Ensemble) -> float:
         """The objective of the mixture itself on the objective's own inputs."""
         batch = self._data(self.settings.device, torch.float64)
         with torch.no_grad():

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from cg4ai import clock
-from cg4ai.colgen.cutting import LAST_SEARCH, searched
-from cg4ai.colgen.decisions import decided, own_votes
+from cg4ai.colgen.cutting import LAST_SEARCH, run_final_search
+from cg4ai.colgen.decisions import build_single_decider, choose_decisions
 from cg4ai.colgen.final_weights import choose_final_weights
-from cg4ai.colgen.gap_estimate import estimate
-from cg4ai.colgen.iteration import Settled
+from cg4ai.colgen.gap_estimate import estimate_distance
+from cg4ai.colgen.iteration import FinalSolution
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.ensemble.audit import Audit, audit
@@ -23,12 +23,12 @@ from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.decision_rule import Decider
 from cg4ai.ensemble.ensemble import DECISIONS, Ensemble, record_regions
-from cg4ai.ensemble.verdict import coverage_lines, headline
+from cg4ai.ensemble.verdict import format_coverage, format_headline
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
     Array,
     EndingRecord,
-    Estimate,
+    GapEstimate,
     IntArray,
     IterationRecord,
     MasterSolution,
@@ -48,7 +48,7 @@ SHARES = (0.2, 0.15, 0.1, 0.05, 0.02)  # weights below which members are left ou
 
 
 @dataclass(frozen=True)
-class Plain:
+class UnconstrainedMixture:
     """A mixture without the rules, and its true loss on the objective's own inputs."""
 
     ensemble: Ensemble = field(repr=False)
@@ -117,11 +117,11 @@ class Result:
     rule_rows: int | None = None
     ending: EndingRecord = field(default_factory=EndingRecord)
     cut: tuple[str, ...] = ()
-    plain: Plain | None = None
+    plain: UnconstrainedMixture | None = None
     shield: ShieldUse | None = None
     single: SingleModel | None = None
     conflict: Conflict | None = None
-    estimated: Estimate | None = None
+    estimated: GapEstimate | None = None
 
     @property
     def estimate(self) -> float | None:
@@ -141,7 +141,7 @@ class Result:
         if self.gap is not None:
             return f"at most {max(0.0, self.gap):.2g} (proven)"
         known = self.estimated
-        return "not estimated" if known is None else known.distance(self.objective)
+        return "not estimated" if known is None else known.describe_distance(self.objective)
 
     @property
     def gap(self) -> float | None:
@@ -171,15 +171,15 @@ class Result:
 
     def __str__(self) -> str:
         verdicts = [one.verdict for one in self.audits]
-        lines = [headline(verdicts)]
-        for line, one in zip(coverage_lines(verdicts), self.audits, strict=True):
-            lines += [line, *(f"  {text}" for text in (*one.missed(), *one.rate_lines()))]
+        lines = [format_headline(verdicts)]
+        for line, one in zip(format_coverage(verdicts), self.audits, strict=True):
+            lines += [line, *(f"  {text}" for text in (*one.describe_missed(), *one.rate_lines()))]
         return "\n".join([*self.cut_short(), *lines, *self.score_and_time(), *self.warnings()])
 
     def _repr_html_(self) -> str:
-        from cg4ai.colgen.notebook import result_html
+        from cg4ai.colgen.notebook import render_result
 
-        return result_html(self)
+        return render_result(self)
 
     def cut_short(self) -> list[str]:
         """What the time limit ended or left out: the first line of a result."""
@@ -224,21 +224,21 @@ def finish(run: RunState, reason: StopReason) -> Result:
     rated = any(isinstance(one, DecisionRate) for one in run.problem.requirements)
     decider: Decider | None = None
     if rated and single is None:
-        with run.watch.timed("weights"):
-            chosen = decided(run.work, settled.weights)
+        with run.watch.measure_step("weights"):
+            chosen = choose_decisions(run.work, settled.weights)
         settled, decider = replace(settled, weights=chosen.weights), chosen.decider
         run.notes += [chosen.note] if chosen.note else []
     ensemble = run.work.whole_ensemble(settled.weights)
     if rated:
-        ensemble.about[DECISIONS] = (decider or own_votes(ensemble)).record()
+        ensemble.about[DECISIONS] = (decider or build_single_decider(ensemble)).record()
     asked = run.problem.asked
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
-    with run.watch.timed("audits"), clock.review().stage("auditing the rules"):
+    with run.watch.measure_step("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights)
         for requirement, found in zip(asked, audits, strict=True):
             if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
-        loss = run.work.true_loss(ensemble)
+        loss = run.work.compute_true_loss(ensemble)
         plain = _plain(run) if settled.compares else None
         shield = _shield_use(ensemble, run.problem.objective.inputs)
         kept = all(one.holds for one in audits) and settled.reason is not StopReason.INFEASIBLE
@@ -246,7 +246,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         conflict = None if idle else _conflict(run, settled.reason)
     rows, ruled = len(run.work.rows), int(run.work.requirement_rows().sum())
     before = run.interrupts.requested
-    estimated = estimate(run, settled)
+    estimated = estimate_distance(run, settled)
     if run.interrupts.requested and not before:
         settled = replace(settled, reason=StopReason.INTERRUPTED)
     ending = run.record_ending()
@@ -256,7 +256,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         objective=settled.solution.objective,
         loss=loss,
         bound=single.bound if single is not None and single.proven else run.bound,
-        slack=run.work.in_units(settled.solution),
+        slack=run.work.compute_shortfall_in_units(settled.solution),
         columns=len(run.work.columns),
         rows=rows,
         audits=audits,
@@ -275,9 +275,9 @@ def finish(run: RunState, reason: StopReason) -> Result:
 
 
 def _conflict(run: RunState, reason: StopReason) -> Conflict | None:
-    from cg4ai.colgen.unmet_rules import conflict_of  # few runs need it
+    from cg4ai.colgen.unmet_rules import find_conflict  # few runs need it
 
-    return conflict_of(run, reason)
+    return find_conflict(run, reason)
 
 
 def _shield_use(ensemble: Ensemble, inputs: Array) -> ShieldUse | None:
@@ -298,42 +298,44 @@ def _thetas(ensemble: Ensemble, inputs: Tensor) -> Array:
     return np.asarray(torch.cat(parts).cpu().numpy())
 
 
-def _plain(run: RunState) -> Plain | None:
+def _plain(run: RunState) -> UnconstrainedMixture | None:
     if not run.has_time("the mixture without the rules"):
         return None
-    ensemble = run.work.without_rules()
-    return Plain(ensemble, run.work.true_loss(ensemble))
+    ensemble = run.work.solve_without_rules()
+    return UnconstrainedMixture(ensemble, run.work.compute_true_loss(ensemble))
 
 
-def settle(run: RunState, reason: StopReason) -> Settled:
+def settle(run: RunState, reason: StopReason) -> FinalSolution:
     """Final weights of few members, searched and solved again until nothing new is found.
 
     What time forbids is left out and noted; the audits that follow look in any case.
     """
-    lean = Lean(run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.unmet)
-    with run.watch.timed("weights"), clock.review().stage("final weights"):
+    lean = MemberPruner(
+        run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.has_unmet_rows
+    )
+    with run.watch.measure_step("weights"), clock.review().stage("final weights"):
         solution = run.solve_whole_master()
         if reason is StopReason.INFEASIBLE:
             solution = _least_slack(run, solution)
     if run.settings.lean and run.has_time("leaving members out"):
-        with run.watch.timed("lean"), clock.review().stage("leaving members out"):
-            solution = lean.reduced(solution)
+        with run.watch.measure_step("lean"), clock.review().stage("leaving members out"):
+            solution = lean.prune(solution)
 
     def again() -> Array:
         nonlocal solution
-        solution = lean.checked(run.solve_whole_master())
+        solution = lean.check_solution(run.solve_whole_master())
         return _final_weights(run, solution)
 
-    found = searched(run, _final_weights(run, solution), reason, again=again)
+    found = run_final_search(run, _final_weights(run, solution), reason, again=again)
     weights, reason = found.weights, found.reason
-    if reason is StopReason.OPTIMAL and not run.proven(solution):
+    if reason is StopReason.OPTIMAL and not run.is_proven(solution):
         reason = StopReason.NO_IMPROVING_COLUMN
         run.notes.append(
             "optimal but for the members left out (lean)"
             if len(lean.barred)
             else "optimal for the rows known before the final weights were checked"
         )
-    return Settled(solution, weights, reason)
+    return FinalSolution(solution, weights, reason)
 
 
 def _least_slack(run: RunState, solution: MasterSolution) -> MasterSolution:
@@ -347,13 +349,13 @@ def _least_slack(run: RunState, solution: MasterSolution) -> MasterSolution:
             pass
         return run.solve_whole_master()
     ensemble = run.work.whole_ensemble(least.weights)
-    return replace(least, objective=run.work.true_loss(ensemble))
+    return replace(least, objective=run.work.compute_true_loss(ensemble))
 
 
 def _final_weights(run: RunState, solution: MasterSolution) -> Array:
     if run.settings.final_weights != "vertex" and not run.has_time("the choice of final weights"):
         return solution.weights
-    with run.watch.timed("weights"):
+    with run.watch.measure_step("weights"):
         return choose_final_weights(run.work, solution)
 
 
@@ -362,7 +364,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
 
     Where time forbade that search, the audit's own is brief, too.
     """
-    last = run.searched(weights)
+    last = run.recall_search(weights)
     problem = run.problem
     numbers = {id(one): number for number, one in enumerate(problem.requirements)}
     return tuple(
@@ -378,7 +380,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
     )
 
 
-class Lean:
+class MemberPruner:
     """Bars members of a linear master while the others meet all rows and the objective allows.
 
     A vertex of the master gives many members small weights, which cost as much time at every
@@ -408,7 +410,7 @@ class Lean:
         self.barred = np.empty(0, np.int64)
         self.scenarios = work.scenarios
 
-    def reduced(self, solution: MasterSolution) -> MasterSolution:
+    def prune(self, solution: MasterSolution) -> MasterSolution:
         """A solution of fewer members that costs little more, or the one given."""
         if not self.share or self.master is None:
             return solution
@@ -427,7 +429,7 @@ class Lean:
                 return tried
         return self._with_all(solution)
 
-    def checked(self, solution: MasterSolution) -> MasterSolution:
+    def check_solution(self, solution: MasterSolution) -> MasterSolution:
         """The solution, or one of all members if rows found since cannot be met without them."""
         return self._with_all(solution) if self._lacking(solution) else solution
 

@@ -49,7 +49,7 @@ class Scenarios:
         if outputs is not None and self.outputs is not None:
             self.outputs = torch.cat([self.outputs, outputs], dim=1)
 
-    def missing(self, weights: Array, unit: float) -> LinearRows | None:
+    def find_missing_rows(self, weights: Array, unit: float) -> LinearRows | None:
         """The rows that the master lacks to see this mixture's value; marked as known to it.
 
         What is short by less than a share of the `unit` of the objective counts as seen.

@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cg4ai.colgen.iteration import request_for
+from cg4ai.colgen.iteration import build_request
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.integer import Choice, choose
-from cg4ai.colgen.master.table import Table
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.master.table import MasterTable
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.pricing.exact.listed import Listable
-from cg4ai.colgen.pricing.reduced_cost import all_values, member_costs, reduced_costs
-from cg4ai.members.fusion import collapsed
+from cg4ai.colgen.pricing.reduced_cost import (
+    compute_all_values,
+    compute_member_costs,
+    compute_reduced_costs,
+)
+from cg4ai.members.fusion import collapse
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
 
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixture:
+class BestMixture:
     """The optimal mixture that single models are measured by: weights, duals, objective.
 
     `bound` is what no mixture of the class is below, and `lower` (G,) the least reduced cost of
@@ -39,35 +43,37 @@ class Mixture:
     lower: Array | None = None
 
 
-def best_mixture(run: RunState) -> Mixture:
+def find_best_mixture(run: RunState) -> BestMixture:
     """The optimum of the master as it is, with a proven bound where the class can be listed."""
-    with run.watch.timed("master"):
+    with run.watch.measure_step("master"):
         solution = run.solve_whole_master()
-    known = Mixture(solution.weights, solution.duals, solution.objective)
-    pricer = listable(run)
+    known = BestMixture(solution.weights, solution.duals, solution.objective)
+    pricer = find_listable(run)
     if pricer is None:
         return known
-    request = by_own_loss(run, solution)
+    request = build_own_loss_request(run, solution)
     lower = pricer.price(request).lower_bound
     if lower is None:
         return known
     if isinstance(run.work.master, LinearMaster):
         lower = np.minimum(lower, 0.0)
-        paid = solution.penalised - run.work.master.gap - run.price_of_margin(solution)
+        paid = solution.penalised - run.work.master.gap - run.compute_margin_price(solution)
         return replace(known, bound=paid + float(lower.sum()), lower=lower)
     for stack in run.work.columns.stacks:  # of which some may be of another class
-        np.minimum.at(lower, stack.blocks, reduced_costs(request, stack.members, stack.blocks))
+        np.minimum.at(
+            lower, stack.blocks, compute_reduced_costs(request, stack.members, stack.blocks)
+        )
     duals = solution.duals
     paid = float(duals.rows @ run.work.rows.bounds + duals.blocks.sum())
     return replace(known, bound=paid + float(lower.sum()), lower=lower)
 
 
-def by_own_loss(run: RunState, solution: MasterSolution) -> PricingRequest:
+def build_own_loss_request(run: RunState, solution: MasterSolution) -> PricingRequest:
     """The request at these duals in which a member costs its own loss, as it does in a choice.
 
     That bounds single models more tightly than the derivative of a mixture's loss does.
     """
-    request = request_for(run, solution, solution.duals.rows, "list")
+    request = build_request(run, solution, solution.duals.rows, "list")
     if request.objective.kind != "mixture":
         return request
     own = copy.copy(request.objective)
@@ -75,7 +81,7 @@ def by_own_loss(run: RunState, solution: MasterSolution) -> PricingRequest:
     return replace(request, objective=own)
 
 
-def listable(run: RunState) -> Listable | None:
+def find_listable(run: RunState) -> Listable | None:
     """The pricer, if it is the only one and its class can be listed."""
     only = run.pricers[0] if len(run.pricers) == 1 else None
     if isinstance(only, Listable) and only.can_list(run.problem.objective, run.problem.layout):
@@ -83,29 +89,29 @@ def listable(run: RunState) -> Listable | None:
     return None
 
 
-def allowance(run: RunState, mixture: Mixture) -> float:
+def compute_allowance(run: RunState, mixture: BestMixture) -> float:
     """Rows count as met when they lack no more than the tolerance: what that may be worth."""
     prices = mixture.duals.rows
     sizes = run.work.row_sizes[: len(prices)]
     return run.settings.feasibility_tolerance * float(prices @ sizes)
 
 
-def price_of_margin(run: RunState, mixture: Mixture) -> float:
-    return run.work.price_of_margin(mixture.duals.rows)
+def compute_margin_price(run: RunState, mixture: BestMixture) -> float:
+    return run.work.compute_margin_price(mixture.duals.rows)
 
 
-def padded(values: Array, run: RunState) -> Array:
+def pad_rows(values: Array, run: RunState) -> Array:
     """Values of the rows that there were, 0 for those that came since."""
     return np.concatenate([values, np.zeros(len(run.work.rows) - len(values))])
 
 
-def as_solution(run: RunState, mixture: Mixture) -> MasterSolution:
+def convert_mixture(run: RunState, mixture: BestMixture) -> MasterSolution:
     """The mixture as the master's solution: columns and rows that came since count for nothing."""
     weights = np.zeros(len(run.work.columns))
     weights[: len(mixture.weights)] = mixture.weights
     return MasterSolution(
         weights=weights,
-        duals=Duals(padded(mixture.duals.rows, run), mixture.duals.blocks),
+        duals=Duals(pad_rows(mixture.duals.rows, run), mixture.duals.blocks),
         objective=mixture.objective,
         penalised=mixture.objective,
         slack=np.zeros(len(run.work.rows)),
@@ -113,25 +119,25 @@ def as_solution(run: RunState, mixture: Mixture) -> MasterSolution:
     )
 
 
-def chosen(run: RunState) -> Choice:
+def choose_columns(run: RunState) -> Choice:
     """The best choice among all columns, with every piece of the objective that it needs."""
     while True:
         choice = choose(
             _table(run.work),
             tolerance=run.settings.feasibility_tolerance * run.work.row_sizes,
-            time_limit_s=max(run.deadline.left(), 1.0),
+            time_limit_s=max(run.deadline.compute_seconds_left(), 1.0),
         )
         run.has_time("the choice of one model")
-        if not run.work.add_missing(integral(run.work, choice)):
-            return scaled(choice, run.work.master.unit)
+        if not run.work.add_missing(build_integral_weights(run.work, choice)):
+            return scale_choice(choice, run.work.master.unit)
 
 
-def scaled(choice: Choice, unit: float) -> Choice:
+def scale_choice(choice: Choice, unit: float) -> Choice:
     """The choice from a table in another unit of the objective."""
     return replace(choice, objective=unit * choice.objective, bound=unit * choice.bound)
 
 
-def _table(work: Workspace) -> Table:
+def _table(work: Workspace) -> MasterTable:
     """Rows and columns of the master, each column at the cost that it has on its own.
 
     Costs are in the unit of the master's objective.
@@ -139,7 +145,7 @@ def _table(work: Workspace) -> Table:
     master = work.master
     if isinstance(master, LinearMaster):
         return master.table
-    table = Table(len(work.layout))
+    table = MasterTable(len(work.layout))
     costs = np.empty(len(work.columns))
     for stack in work.columns.stacks:
         costs[stack.numbers] = _own_costs(work, stack.members, stack.blocks)
@@ -149,22 +155,24 @@ def _table(work: Workspace) -> Table:
 
 
 def _own_costs(work: Workspace, members: Members, blocks: IntArray) -> Array:
-    return member_costs(work.objective, work.layout, members, blocks, device=work.settings.device)
+    return compute_member_costs(
+        work.objective, work.layout, members, blocks, device=work.settings.device
+    )
 
 
-def integral(work: Workspace, choice: Choice) -> Array:
+def build_integral_weights(work: Workspace, choice: Choice) -> Array:
     weights = np.zeros(len(work.columns))
     weights[choice.columns] = 1.0
     return weights
 
 
-def solution_of(run: RunState, choice: Choice) -> MasterSolution:
+def convert_choice(run: RunState, choice: Choice) -> MasterSolution:
     """The choice as a solution of the master, without duals: an integer program has none."""
     work = run.work
     values = np.asarray(work.master.coefficients[:, choice.columns].sum(1))
     slack = np.where(work.requirement_rows(), np.maximum(work.master.bounds - values, 0.0), 0.0)
     return MasterSolution(
-        weights=integral(work, choice),
+        weights=build_integral_weights(work, choice),
         duals=Duals(np.zeros(len(work.rows)), np.zeros(len(work.layout))),
         objective=choice.objective,
         penalised=choice.objective + work.master.unit * work.master.penalty * float(slack.sum()),
@@ -173,13 +181,13 @@ def solution_of(run: RunState, choice: Choice) -> MasterSolution:
     )
 
 
-def add_collapsed(run: RunState, mixture: Mixture) -> None:
+def add_collapsed_member(run: RunState, mixture: BestMixture) -> None:
     """Where all members of the mixture are affine, or constant, it is such a member itself.
 
     Of classes that can be listed it is none: what was not listed is not of the class.
     """
     work, made = run.work, []
-    if any(isinstance(one, Listable) for pricer in run.pricers for one in pricers_within(pricer)):
+    if any(isinstance(one, Listable) for pricer in run.pricers for one in iterate_pricers(pricer)):
         return
     for block in range(len(work.layout)):
         used = []
@@ -190,26 +198,26 @@ def add_collapsed(run: RunState, mixture: Mixture) -> None:
             return
         stack, mine = used[0]
         shares = mixture.weights[stack.numbers[mine]]
-        one = collapsed(stack.members.take(mine), shares / shares.sum())
+        one = collapse(stack.members.take(mine), shares / shares.sum())
         if one is None:
             return
         made.append((one, np.array([block])))
     for members, blocks in made:
-        take_in(run, members, blocks)
+        add_listed_members(run, members, blocks)
 
 
-def take_in(run: RunState, members: Members, blocks: IntArray) -> int:
+def add_listed_members(run: RunState, members: Members, blocks: IntArray) -> int:
     """Add what is finite, as far as the limit on columns allows: how many."""
     work = run.work
     members = members.to(run.settings.device)
-    values = all_values(work.rows, members, blocks, run.settings.device)
+    values = compute_all_values(work.rows, members, blocks, run.settings.device)
     costs = _own_costs(work, members, blocks)
-    sound = np.flatnonzero(np.isfinite(values).all(0) & np.isfinite(costs))[: room(run)]
+    sound = np.flatnonzero(np.isfinite(values).all(0) & np.isfinite(costs))[: count_room(run)]
     if len(sound):
         work.add_columns(members.take(sound), blocks[sound], values[:, sound])
     return len(sound)
 
 
-def room(run: RunState) -> int:
+def count_room(run: RunState) -> int:
     """How many columns the limit still allows."""
     return max(0, run.settings.column_limit - (len(run.work.columns) - run.begun.columns))

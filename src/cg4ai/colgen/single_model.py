@@ -17,42 +17,42 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.colgen.cutting import LAST_SEARCH, searched, separate
+from cg4ai.colgen.cutting import LAST_SEARCH, run_final_search, separate
 from cg4ai.colgen.iteration import (
     ENDING_SHARE,
     SINGLE,
+    Continue,
     Decision,
-    GoOn,
-    Outcome,
-    Priced,
-    Settled,
+    FinalSolution,
+    MasterStep,
+    PricingStatus,
+    PricingStep,
     Stop,
-    Weighed,
-    request_for,
+    build_request,
 )
 from cg4ai.colgen.master.integer import Choice
 from cg4ai.colgen.pricing.exact.listed import Listable
 from cg4ai.colgen.single_choices import (
-    Mixture,
-    add_collapsed,
-    allowance,
-    as_solution,
-    best_mixture,
-    by_own_loss,
-    chosen,
-    integral,
-    listable,
-    padded,
-    price_of_margin,
-    room,
-    solution_of,
-    take_in,
+    BestMixture,
+    add_collapsed_member,
+    add_listed_members,
+    build_integral_weights,
+    build_own_loss_request,
+    choose_columns,
+    compute_allowance,
+    compute_margin_price,
+    convert_choice,
+    convert_mixture,
+    count_room,
+    find_best_mixture,
+    find_listable,
+    pad_rows,
 )
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import Array, Duals, PartState, SingleModel, StopReason
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -68,7 +68,7 @@ HARDER = 2.0  # weight of a row after the best model missed it
 WORTH = 1e6  # of a block: pricers hold nothing back for its reduced cost
 
 
-def single_phase(problem: CompiledProblem) -> SinglePhase:
+def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     """The phase of this problem; refuses those whose objective is not a sum over blocks."""
     objective = problem.objective
     if problem.stated.phases is not None:
@@ -97,7 +97,7 @@ class SinglePhase:
     ending_share = ENDING_SHARE
 
     def __init__(self) -> None:
-        self.mixture: Mixture | None = None
+        self.mixture: BestMixture | None = None
         self.choice: Choice | None = None
         self.listed = 0  # members of the class, in the order of their reduced cost
         self.beyond = -math.inf  # what a choice with one that is not listed costs at least
@@ -113,42 +113,44 @@ class SinglePhase:
 
     # ---- choosing -----------------------------------------------------------------------------
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         if self.mixture is None:
-            self.mixture = best_mixture(run)
-            add_collapsed(run, self.mixture)
+            self.mixture = find_best_mixture(run)
+            add_collapsed_member(run, self.mixture)
         worst = None
-        with run.watch.timed("master"):
-            choice = chosen(run)
-        seed = derived_seed(run.settings.seed, run.step, "tail")
-        if run.work.add_tail(solution_of(run, choice), seed):
-            choice = chosen(run)
+        with run.watch.measure_step("master"):
+            choice = choose_columns(run)
+        seed = derive_seed(run.settings.seed, run.step, "tail")
+        if run.work.add_tail(convert_choice(run, choice), seed):
+            choice = choose_columns(run)
         for number in range(run.settings.cut_rounds):
-            mixture = run.work.columns.ensemble(integral(run.work, choice))
+            mixture = run.work.columns.ensemble(build_integral_weights(run.work, choice))
             found = separate(run, mixture, f"single {number}")
             worst = found.worst
             if not found.added:
                 break
-            with run.watch.timed("master"):
-                choice = chosen(run)
+            with run.watch.measure_step("master"):
+                choice = choose_columns(run)
         self.choice = choice
-        return Weighed(solution_of(run, choice), worst)
+        return MasterStep(convert_choice(run, choice), worst)
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         """The choice, searched thoroughly and chosen again until nothing new is found."""
         if self.mixture is None:  # ended before its turn came
-            self.mixture = best_mixture(run)
-        with run.watch.timed("weights"):
-            choice = chosen(run)
+            self.mixture = find_best_mixture(run)
+        with run.watch.measure_step("weights"):
+            choice = choose_columns(run)
 
         def again() -> Array:
             nonlocal choice
-            choice = chosen(run)
-            return integral(run.work, choice)
+            choice = choose_columns(run)
+            return build_integral_weights(run.work, choice)
 
-        reason = searched(run, integral(run.work, choice), reason, again=again).reason
+        reason = run_final_search(
+            run, build_integral_weights(run.work, choice), reason, again=again
+        ).reason
         self.choice = choice
-        with run.watch.timed("weights"):
+        with run.watch.measure_step("weights"):
             whole = run.solve_whole_master()
         if reason is StopReason.OPTIMAL and not self._proven(run):
             reason = StopReason.NO_IMPROVING_COLUMN
@@ -156,25 +158,25 @@ class SinglePhase:
         if LAST_SEARCH in run.cut and reason is StopReason.OPTIMAL:
             reason = StopReason.TIME_LIMIT
         compares = not run.phases[0].binds_rules
-        solution = solution_of(run, choice)
-        mixture = math.nan if run.unmet(whole) else whole.objective
+        solution = convert_choice(run, choice)
+        mixture = math.nan if run.has_unmet_rows(whole) else whole.objective
         single = self._statement(run, reason, mixture)
-        return Settled(solution, solution.weights, reason, compares, single)
+        return FinalSolution(solution, solution.weights, reason, compares, single)
 
     # ---- pricing ------------------------------------------------------------------------------
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
         run.note_time()
         if self._proven(run) or run.training_deadline.passed:
-            return Priced(Outcome.NOTHING, weighed.solution)
+            return PricingStep(PricingStatus.NOTHING, weighed.solution)
         bound, before = self._bound(run), self.listed
-        with run.watch.timed("pricing"):
-            known = listable(run)
+        with run.watch.measure_step("pricing"):
+            known = find_listable(run)
             added = self._train(run) if known is None else self._list(run, known)
         run.note_time()
         went_on = added or self.listed != before
-        outcome = Outcome.IMPROVED if went_on else Outcome.NOTHING
-        return Priced(outcome, weighed.solution, admitted=added, bound=bound)
+        outcome = PricingStatus.IMPROVED if went_on else PricingStatus.NOTHING
+        return PricingStep(outcome, weighed.solution, admitted=added, bound=bound)
 
     def _list(self, run: RunState, pricer: Listable) -> int:
         """The next members of the class that a better choice could hold."""
@@ -183,17 +185,17 @@ class SinglePhase:
             self.listed, self.inside, self.rows_listed = 0, math.inf, len(run.work.rows)
         assert mixture.bound is not None
         assert mixture.lower is not None
-        found = pricer.listed(
-            by_own_loss(run, as_solution(run, mixture)),
+        found = pricer.list_members(
+            build_own_loss_request(run, convert_mixture(run, mixture)),
             mixture.lower,
             start=self.listed,
-            count=min(FITTED if pricer.fits_rows else BATCH, room(run)),
+            count=min(FITTED if pricer.fits_rows else BATCH, count_room(run)),
             most=(choice.objective if choice.met else math.inf) - mixture.bound,
         )
-        added = sum(take_in(run, members, blocks) for members, blocks in found.members)
+        added = sum(add_listed_members(run, members, blocks) for members, blocks in found.members)
         self.listed += found.count
         self.inside = min(self.inside, found.inside)
-        self.beyond = mixture.bound + found.beyond - allowance(run, mixture)
+        self.beyond = mixture.bound + found.beyond - compute_allowance(run, mixture)
         return added
 
     def _train(self, run: RunState) -> int:
@@ -201,29 +203,29 @@ class SinglePhase:
         mixture, choice = self._known()
         self._weigh_rows(run, mixture, choice)
         worth = WORTH * (1.0 + np.abs(mixture.duals.blocks))
-        asked = replace(solution_of(run, choice), duals=Duals(self.weights, worth))
+        asked = replace(convert_choice(run, choice), duals=Duals(self.weights, worth))
         added = 0
         for number, pricer in enumerate(run.pricers):
-            request = request_for(run, asked, self.weights, f"single {number}")
-            with run.interrupts.allowed():
+            request = build_request(run, asked, self.weights, f"single {number}")
+            with run.interrupts.allow_interrupts():
                 proposed = pricer.for_single_models(self.pressure).price(request)
             for rows in proposed.rows:
                 run.work.add_cuts(rows)
             if proposed.members is not None:
-                added += take_in(run, proposed.members, proposed.blocks)
+                added += add_listed_members(run, proposed.members, proposed.blocks)
         return added
 
-    def _weigh_rows(self, run: RunState, mixture: Mixture, choice: Choice) -> None:
+    def _weigh_rows(self, run: RunState, mixture: BestMixture, choice: Choice) -> None:
         """Prices of the mixture and an even share at first; what the best model misses doubles."""
         ruled = run.work.requirement_rows()
         if not len(self.weights):
-            prices = padded(mixture.duals.rows, run) * ruled
+            prices = pad_rows(mixture.duals.rows, run) * ruled
             self.weights = prices / max(prices.sum(), 1e-300) + ruled / max(1, ruled.sum())
         usual = self.weights[self.weights > 0].mean() if self.weights.any() else 1.0
         new = np.where(ruled[len(self.weights) :], usual, 0.0)
         self.weights = np.concatenate([self.weights, new])
         tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
-        missed = solution_of(run, choice).slack > tolerance
+        missed = convert_choice(run, choice).slack > tolerance
         self.weights = self.weights * np.where(missed, HARDER, 1.0)
         self.pressure = float(
             np.clip(self.pressure * (FALL if choice.met else RISE), PRESSURE / 4, MOST)
@@ -231,26 +233,26 @@ class SinglePhase:
 
     # ---- deciding -----------------------------------------------------------------------------
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         _, choice = self._known()
         if not priced.admitted and self._proven(run):  # what was added is not chosen from yet
             if choice.met:
                 return Stop(StopReason.OPTIMAL, "the best single model")
             run.notes.append("no single model of this kind meets the rows, though a mixture may")
             return Stop(StopReason.INFEASIBLE, "no single model meets the rows")
-        if priced.outcome is Outcome.NOTHING:
+        if priced.outcome is PricingStatus.NOTHING:
             return Stop(StopReason.NO_IMPROVING_COLUMN, "no further member")
-        if listable(run) is not None:
-            return GoOn(f"{priced.admitted} members listed")
+        if find_listable(run) is not None:
+            return Continue(f"{priced.admitted} members listed")
         better = choice.met and choice.objective < self.best - PROGRESS * max(abs(self.best), 1e-9)
         if better or (choice.met and self.best == math.inf):
             self.best, self.tries = choice.objective, 0
         self.tries += 1
         if self.tries > (TRIES_MET if choice.met else TRIES):
             return Stop(StopReason.NO_IMPROVING_COLUMN, "no better single model")
-        return GoOn(f"{priced.admitted} single members trained")
+        return Continue(f"{priced.admitted} single members trained")
 
-    def _known(self) -> tuple[Mixture, Choice]:
+    def _known(self) -> tuple[BestMixture, Choice]:
         assert self.mixture is not None
         assert self.choice is not None
         return self.mixture, self.choice
@@ -259,7 +261,7 @@ class SinglePhase:
         """What no single model that meets the rows is below, as far as it is proven."""
         mixture, choice = self._known()
         known = [bound for bound in (run.bound, mixture.bound) if bound is not None]
-        if listable(run) is not None and mixture.bound is not None:
+        if find_listable(run) is not None and mixture.bound is not None:
             known.append(min(choice.bound, self.inside, self.beyond))
         return max(known, default=None)
 
@@ -272,14 +274,14 @@ class SinglePhase:
         if not choice.met:
             return bound == math.inf
         allowed = run.settings.gap_tolerance * max(1.0, abs(choice.objective))
-        return choice.objective - bound <= allowed + price_of_margin(run, mixture)
+        return choice.objective - bound <= allowed + compute_margin_price(run, mixture)
 
     def _statement(self, run: RunState, reason: StopReason, mixture: float) -> SingleModel:
         """What is known of the choice; `mixture` is the objective of the best one, or nan."""
         _, choice = self._known()
         ruled = run.work.requirement_rows()
         tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
-        missed = solution_of(run, choice).slack > tolerance
+        missed = convert_choice(run, choice).slack > tolerance
         bound = self._bound(run)
         if reason is StopReason.INFEASIBLE:
             bound = math.inf
@@ -327,7 +329,7 @@ class SinglePhase:
         self.weights, self.mixture, self.choice = arrays["weights"], None, None
         if "mixture" in arrays:
             objective, bound = arrays["values"].tolist()
-            self.mixture = Mixture(
+            self.mixture = BestMixture(
                 arrays["mixture"],
                 Duals(arrays["rows"], arrays["blocks"]),
                 objective,

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import ConvexMaster
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.problem import unwrapped
+from cg4ai.compile.problem import iterate_parts
 from cg4ai.errors import RunFolderError
 from cg4ai.members import restore as restore_members
 from cg4ai.protocols import Stateful
-from cg4ai.records import MemberState, PartState, below
+from cg4ai.records import MemberState, PartState, select_prefixed
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows
 from cg4ai.settings import Settings
 
@@ -95,7 +95,7 @@ def restore(snapshot: Snapshot, problem: CompiledProblem, settings: Settings) ->
                 work.remember(rows)
         _restore_curved(work, snapshot)
         _restore_columns(work, snapshot, problem)
-        state = below(arrays, "master.")
+        state = select_prefixed(arrays, "master.")
         if isinstance(work.master, LinearMaster):
             work.master = LinearMaster.restore(state)
         else:
@@ -129,7 +129,7 @@ def _restore_curved(work: Workspace, snapshot: Snapshot) -> None:
 def _restore_columns(work: Workspace, snapshot: Snapshot, problem: CompiledProblem) -> None:
     factories: dict[str, Any] = {one.name: one for one in problem.kept}
     for pricer in problem.pricers:
-        for one in pricers_within(pricer):
+        for one in iterate_pricers(pricer):
             factories |= one.factories()
     for members, _ in problem.start:
         factories |= members.factories()
@@ -164,7 +164,7 @@ def _restored_rows(
         value = arrays.get(prefix + name)
         return None if value is None else value.copy()
 
-    def need(name: str) -> Any:
+    def get_copy(name: str) -> Any:
         return arrays[prefix + name].copy()
 
     number = int(entry["requirement"])
@@ -173,9 +173,9 @@ def _restored_rows(
             f"the checkpoint has rows of requirement {number}, the problem has "
             f"{len(problem.requirements)} now; resume with the same requirements"
         )
-    inputs, bounds, origin = need("inputs"), need("bounds"), get("origin")
+    inputs, bounds, origin = get_copy("inputs"), get_copy("bounds"), get("origin")
     if entry["linear"]:
-        made = need("coefficients"), bounds, get("index"), get("mixing"), origin
+        made = get_copy("coefficients"), bounds, get("index"), get("mixing"), origin
         return LinearRows(number, inputs, *made, votes=bool(entry["votes"]))
     requirement = problem.requirements[number]
     listed = requirement.rows(number)
@@ -183,28 +183,28 @@ def _restored_rows(
         listed = requirement.rows_at(inputs[:1], np.zeros(1, np.int64), number)
     if not isinstance(listed, ConcaveRows):
         raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
-    functional = listed.scaled(work.size_of(number).scale).functional
+    functional = listed.scale(work.compute_size(number).scale).functional
     return replace(
         listed,
         inputs=inputs,
         functional=functional,
         bounds=bounds,
-        positions=need("positions"),
+        positions=get_copy("positions"),
         origin=origin,
     )
 
 
-def remembering(parts: Mapping[str, object]) -> dict[str, Stateful]:
+def find_stateful_parts(parts: Mapping[str, object]) -> dict[str, Stateful]:
     """The parts, within their wrappers, whose state a checkpoint must hold."""
     return {
         key: one
         for name, part in parts.items()
-        for key, one in unwrapped(part, name)
+        for key, one in iterate_parts(part, name)
         if isinstance(one, Stateful)
     }
 
 
-def taken(parts: Mapping[str, Stateful]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def collect_states(parts: Mapping[str, Stateful]) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """The JSON values of each part, and all their arrays under names of their own."""
     states = {key: part.state() for key, part in parts.items()}
     values = {key: dict(state.values) for key, state in states.items()}
@@ -216,10 +216,12 @@ def taken(parts: Mapping[str, Stateful]) -> tuple[dict[str, Any], dict[str, NDAr
     return values, arrays
 
 
-def given_back(
+def restore_states(
     parts: Mapping[str, Stateful], values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 ) -> None:
-    """Restore each part from what `taken` gave."""
+    """Restore each part from what `collect_states` gave."""
     for key, part in parts.items():
-        own = {name: array.copy() for name, array in below(arrays, f"part {key} ").items()}
+        own = {
+            name: array.copy() for name, array in select_prefixed(arrays, f"part {key} ").items()
+        }
         part.restore(PartState(values[key], own))

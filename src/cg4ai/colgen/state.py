@@ -15,12 +15,12 @@ from cg4ai.colgen.iteration import (
     SINGLE,
     SINGLE_SHARE,
     Decision,
-    Priced,
-    Separated,
+    MasterStep,
+    PricingAttempt,
+    PricingStep,
+    SeparationStep,
     Stabiliser,
     Stop,
-    Tried,
-    Weighed,
 )
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
@@ -69,7 +69,7 @@ class RunState:
         self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
-        self.tried: Tried | None = None  # by the last pricings, where they prove no bound
+        self.tried: PricingAttempt | None = None  # by the last pricings, where they prove no bound
         self.failures = 0  # pricings in a row that found nothing
         self.entered = 0  # the iteration that the phase began with
         self.begun = Sizes(0, 0, 0)  # when the turn of mixtures, or then of one model, began
@@ -80,7 +80,7 @@ class RunState:
         self.training_cut = False  # whether time ended something in training,
         self.cut_before = False  # or did before the run was resumed
         self.cut: list[str] = []  # what the ending had no time for
-        self._last_search: tuple[Array, Separated] | None = None
+        self._last_search: tuple[Array, SeparationStep] | None = None
 
     # ---- what is known ------------------------------------------------------------------------
 
@@ -107,23 +107,23 @@ class RunState:
     def sizes(self) -> Sizes:
         return Sizes(len(self.work.rows), len(self.work.columns), self.step)
 
-    def unmet(self, solution: MasterSolution) -> bool:
+    def has_unmet_rows(self, solution: MasterSolution) -> bool:
         """Whether a row lacks more than the tolerance, by its own size."""
-        return self.work.shortfall(solution) > self.settings.feasibility_tolerance
+        return self.work.compute_shortfall(solution) > self.settings.feasibility_tolerance
 
-    def proven(self, solution: MasterSolution) -> bool:
+    def is_proven(self, solution: MasterSolution) -> bool:
         """Whether the rows are met and the bound is as close as the settings ask."""
         if self.bound is None or not self.phase.charges_loss or self.work.incomplete:
             return False
         gap = solution.objective - self.bound
-        return gap <= self.gap_allowed(solution) and not self.unmet(solution)
+        return gap <= self.compute_gap_tolerance(solution) and not self.has_unmet_rows(solution)
 
-    def gap_allowed(self, solution: MasterSolution) -> float:
+    def compute_gap_tolerance(self, solution: MasterSolution) -> float:
         """How far the bound may be from the objective, in the objective's own units."""
         size = max(self.work.objective_size, abs(solution.objective))
         return self.settings.gap_tolerance * size
 
-    def slack_allowed(self, solution: MasterSolution) -> float:
+    def compute_slack_tolerance(self, solution: MasterSolution) -> float:
         """The least total slack, by these duals, of rows that audits find to be missed.
 
         Rows that lack no more than the audits' tolerance count as met there, and a run whose rows
@@ -138,11 +138,11 @@ class RunState:
         """What an audited row may lack, by its size."""
         return AUDITED * self.settings.feasibility_tolerance
 
-    def price_of_margin(self, solution: MasterSolution) -> float:
+    def compute_margin_price(self, solution: MasterSolution) -> float:
         """What asking the rows for a margin adds to the optimum."""
-        return self.work.price_of_margin(solution.duals.rows)
+        return self.work.compute_margin_price(solution.duals.rows)
 
-    def stalled(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether rows are met and the objective hardly fell over the phase's last iterations."""
         s = self.settings
         recent = self.history[self.entered :][-s.improvement_window - 1 :]
@@ -162,7 +162,7 @@ class RunState:
         if self.settings.single_model and not self.turn_of_one_model:
             share = max(share, SINGLE_SHARE)
         kept = max(share * self.settings.time_limit_s, self.longest_search_s)
-        return self.deadline.reserving(kept)
+        return self.deadline.reserve(kept)
 
     def note_time(self) -> None:
         """Note that training was cut, if the time for it is over."""
@@ -175,17 +175,19 @@ class RunState:
         before = ["training before the run was resumed"] if self.cut_before else []
         return (*before, *([after] if self.training_cut else []), *dict.fromkeys(self.cut))
 
-    def time_is_over(self) -> bool:
+    def is_time_over(self) -> bool:
         """Whether training should be over by now; the first iteration is made in any case."""
         return bool(self.history) and self.training_deadline.passed
 
-    def too_little_time(self) -> bool:
+    def has_too_little_time(self) -> bool:
         """Whether another iteration, at the pace of the last, would leave too little to end in."""
-        return bool(self.history) and self.deadline.left() < self.history[-1].seconds
+        return (
+            bool(self.history) and self.deadline.compute_seconds_left() < self.history[-1].seconds
+        )
 
     def has_time(self, part: str, *, needed: float = 0.0) -> bool:
         """Whether a part of the ending may begin; if time forbids, it is noted as cut."""
-        if self.deadline.left() > needed:
+        if self.deadline.compute_seconds_left() > needed:
             return True
         if part not in self.cut:
             self.cut.append(part)
@@ -211,7 +213,7 @@ class RunState:
         raise InvalidInput(f"there is no phase {name!r} in this run, which has {known}")
 
     def solve_master(self) -> MasterSolution:
-        with self.watch.timed("master"):
+        with self.watch.measure_step("master"):
             return self.work.solve_master()
 
     def solve_whole_master(self) -> MasterSolution:
@@ -223,28 +225,34 @@ class RunState:
             solution = self.work.solve_master()
         return solution
 
-    def searched(self, weights: Array) -> Separated | None:
+    def recall_search(self, weights: Array) -> SeparationStep | None:
         """What the last thorough search found, if it was of these weights; else None."""
         if self._last_search is None or not np.array_equal(self._last_search[0], weights):
             return None
         return self._last_search[1]
 
-    def remember_search(self, weights: Array, found: Separated) -> None:
+    def remember_search(self, weights: Array, found: SeparationStep) -> None:
         self._last_search = weights.copy(), found
 
     # ---- records ------------------------------------------------------------------------------
 
     def record(
-        self, weighed: Weighed, priced: Priced, decision: Decision, *, before: Sizes, phase: str
+        self,
+        weighed: MasterStep,
+        priced: PricingStep,
+        decision: Decision,
+        *,
+        before: Sizes,
+        phase: str,
     ) -> None:
-        spent = self.watch.lap()
+        spent = self.watch.take_lap()
         after = self.sizes()
         self.history.append(
             IterationRecord(
                 iteration=self.step,
                 objective=priced.solution.objective,
-                slack=self.work.in_units(priced.solution),
-                rows_met=not self.unmet(priced.solution),
+                slack=self.work.compute_shortfall_in_units(priced.solution),
+                rows_met=not self.has_unmet_rows(priced.solution),
                 worst_violation=weighed.worst,
                 best_reduced_cost=priced.best,
                 bound=self.bound,
@@ -266,7 +274,7 @@ class RunState:
         )
 
     def record_ending(self) -> EndingRecord:
-        spent = self.watch.lap()
+        spent = self.watch.take_lap()
         return EndingRecord(
             weights_s=spent["weights"],
             search_s=spent["search"],
@@ -294,7 +302,7 @@ class RunState:
         if saved.note:
             self.notes.append(saved.note)
         self.cut_before = saved.meta["loop"].get("training_cut", False)  # 0.7 did not say
-        self.deadline = self.deadline.reserving(self._total(0.0))
+        self.deadline = self.deadline.reserve(self._total(0.0))
         return True
 
     def checkpoint(self, folder: Run, decision: Decision) -> None:
@@ -308,7 +316,7 @@ class RunState:
 
     def _snapshot(self, decision: Decision) -> snapshots.Snapshot:
         work = snapshots.take(self.work)
-        values, arrays = snapshots.taken(self._remembering())
+        values, arrays = snapshots.collect_states(self._remembering())
         meta = {
             "work": work.meta,
             "parts": values,
@@ -339,10 +347,10 @@ class RunState:
             self.begun = Sizes(**loop["begun"])
             self.bound, self.failures = loop["bound"], loop["failures"]
             tried = loop["tried"]
-            self.tried = None if tried is None else Tried(**tried)
+            self.tried = None if tried is None else PricingAttempt(**tried)
             self.returns, self.notes = loop["returns"], list(loop["notes"])
             self.ended = None if loop["ended"] is None else StopReason(loop["ended"])
-            snapshots.given_back(self._remembering(), saved.meta["parts"], saved.arrays)
+            snapshots.restore_states(self._remembering(), saved.meta["parts"], saved.arrays)
         except InvalidInput as error:
             raise RunFolderError(
                 f"the checkpoint is of another kind of run: {error}; resume with the same problem"
@@ -363,7 +371,7 @@ class RunState:
             f"separator {k}": one.separator for k, one in enumerate(self.problem.requirements)
         }
         named |= {f"phase {one.name}": one for one in self.phases}
-        return snapshots.remembering(named)
+        return snapshots.find_stateful_parts(named)
 
 
 def _ended(decision: Decision) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from cg4ai.colgen.pricing.reduced_cost import mixture_outputs
+from cg4ai.colgen.pricing.reduced_cost import compute_mixture_outputs
 from cg4ai.members.mixture import Mixture
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.rows import ConcaveRows, LinearRows
@@ -48,7 +48,7 @@ class TangentRows:
             number -= len(batch)
         raise IndexError(number)
 
-    def missing(
+    def find_missing_tangents(
         self, ensemble: Mixture, *, device: str, margin: float, allowed: Array
     ) -> list[tuple[LinearRows, IntArray]]:
         """Tangents at this mixture to the rows that it breaks, and the number of each row.
@@ -60,7 +60,7 @@ class TangentRows:
         for batch in self.batches:
             numbers = np.arange(start, start + len(batch))
             start += len(batch)
-            outputs = mixture_outputs(ensemble, batch.inputs, device)
+            outputs = compute_mixture_outputs(ensemble, batch.inputs, device)
             asked = margin * self.sizes[numbers]
             lacking = batch.bounds + asked - _values(batch, outputs) - allowed[numbers]
             fine = np.maximum(asked / 2, FINEST * self.sizes[numbers])
@@ -73,7 +73,7 @@ class TangentRows:
     def room(self, ensemble: Mixture, device: str) -> Array:
         """What this mixture has to spare in each row (m,), by its size; negative where broken."""
         left = [
-            _values(batch, mixture_outputs(ensemble, batch.inputs, device)) - batch.bounds
+            _values(batch, compute_mixture_outputs(ensemble, batch.inputs, device)) - batch.bounds
             for batch in self.batches
         ]
         return np.concatenate([np.empty(0), *left]) / self.sizes

@@ -16,17 +16,17 @@ from scipy.sparse import csr_matrix
 
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.table import OWN_SLACK
-from cg4ai.colgen.pricing.reduced_cost import all_values
-from cg4ai.compile.problem import softmax_groups
+from cg4ai.colgen.pricing.reduced_cost import compute_all_values
+from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.conflicts import Conflict, Scope, contradiction
-from cg4ai.conflicts.irreducible import Elastic, GaveUp, System, search
+from cg4ai.conflicts.irreducible import ElasticProgram, System, UndecidedError, search
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, IntArray, StopReason
 from cg4ai.rules import Requirement, Shape
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import Rows
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
@@ -35,7 +35,7 @@ MOST_ROWS = 2_000  # of which a set is sought at once; of more, among those with
 MOST_PRICINGS = 300  # by exact pricers, for one conflict
 
 
-def conflict_of(run: RunState, reason: StopReason) -> Conflict | None:
+def find_conflict(run: RunState, reason: StopReason) -> Conflict | None:
     """What contradicts each other in a run whose rules are not all met; None: nothing was found."""
     if not run.has_time("the search for what contradicts each other"):
         return None
@@ -52,7 +52,7 @@ def conflict_of(run: RunState, reason: StopReason) -> Conflict | None:
 def _of_any_predictor(run: RunState, asked: Sequence[Requirement]) -> Conflict | None:
     """Rules over regions are read at the inputs that cuts were found at, too."""
     problem = run.problem
-    groups = softmax_groups(problem)
+    groups = find_softmax_groups(problem)
     # whose score a shape is about is known of probabilities alone; members keep it in any case
     plain = [one for one in asked if groups or not isinstance(one, Shape)]
     cuts = [
@@ -110,7 +110,7 @@ class _Mixtures:
             return None
         found = replace(found, parts=tuple(chosen[part] for part in found.parts))
         scope = Scope.CLASS if self.exact else Scope.MEMBERS
-        return Conflict.named(scope, found, self.asked, owner=numbers, text=self._text)
+        return Conflict.from_clauses(scope, found, self.asked, owner=numbers, text=self._text)
 
     def _position(self, requirement: Requirement) -> int:
         return next((k for k, one in enumerate(self.asked) if one is requirement), -1)
@@ -155,10 +155,10 @@ class _Mixtures:
         duals[self.rows[chosen]] = rows
         self.pricings += 1
         if self.pricings > MOST_PRICINGS or not run.has_time("naming rules that conflict"):
-            raise GaveUp("the limit on pricing was reached")
+            raise UndecidedError("the limit on pricing was reached")
         request = PricingRequest(
             iteration=run.step,
-            seed=derived_seed(run.settings.seed, self.pricings, "conflict"),
+            seed=derive_seed(run.settings.seed, self.pricings, "conflict"),
             duals=Duals(duals, blocks),
             guide=duals,
             rows=run.work.rows,
@@ -175,7 +175,9 @@ class _Mixtures:
                 return None
             lower = np.minimum(lower, found.lower_bound)
             if found.members is not None and len(found.members):
-                values = all_values(run.work.rows, found.members, found.blocks, run.settings.device)
+                values = compute_all_values(
+                    run.work.rows, found.members, found.blocks, run.settings.device
+                )
                 self.table = np.concatenate([self.table, values[self.rows]], axis=1)
                 self.blocks = np.concatenate([self.blocks, found.blocks])
         return float(lower.sum())
@@ -187,29 +189,29 @@ class _Weighing:
     def __init__(self, mixtures: _Mixtures, chosen: IntArray) -> None:
         self.mixtures, self.chosen = mixtures, chosen
         self.tolerance = mixtures.run.settings.feasibility_tolerance
-        self._elastic = Elastic(mixtures.system(chosen), self.tolerance)
+        self._elastic = ElasticProgram(mixtures.system(chosen), self.tolerance)
         self._columns = len(mixtures.blocks)
 
     def part(self, kept: NDArray[np.bool_]) -> _Weighing:
         return _Weighing(self.mixtures, self.chosen[kept])
 
-    def core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def find_core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         while True:
             self._catch_up()
-            least = self._elastic.least(kept)
+            least = self._elastic.minimise_slack(kept)
             if least.total <= self.tolerance:
                 return None
             if self.mixtures.exact:
                 bound = self.mixtures.price(self.chosen, least.rows, least.equal)
                 if bound is None:
-                    raise GaveUp("a pricer gave no bound")
+                    raise UndecidedError("a pricer gave no bound")
                 if self._columns < len(self.mixtures.blocks) and (
                     least.total + bound <= self.tolerance
                 ):
                     continue
                 if least.total + bound <= self.tolerance:
-                    raise GaveUp("no pricer found what its bound allows")
-            return self._elastic.priced(least, kept)
+                    raise UndecidedError("no pricer found what its bound allows")
+            return self._elastic.find_priced(least, kept)
 
     def _catch_up(self) -> None:
         """Take in columns that pricing found since."""
@@ -235,7 +237,7 @@ def _bounds(run: RunState, asked: Sequence[Requirement]) -> Array:
     found = []
     for batch in run.work.rows.batches:
         if batch.requirement >= 0:
-            scale = run.work.size_of(batch.requirement).scale
+            scale = run.work.compute_size(batch.requirement).scale
             found.append(_asked_bounds(batch, asked[batch.requirement], scale) / scale)
     return np.concatenate(found)
 
@@ -250,7 +252,7 @@ def _as_stated(
     run: RunState, number: int, batch: Rows, requirement: Requirement
 ) -> list[tuple[Rows, int]]:
     """The row, of the rule as it was stated, behind each row of the master's batch `number`."""
-    tangents, scale = run.work.tangents, run.work.size_of(batch.requirement).scale
+    tangents, scale = run.work.tangents, run.work.compute_size(batch.requirement).scale
     if number in tangents.source:
         behind = [tangents.row(row) for row in tangents.source[number].tolist()]
         return [(replace(rows, bounds=rows.bounds * scale), j) for rows, j in behind]

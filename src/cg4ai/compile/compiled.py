@@ -45,7 +45,7 @@ class CompiledProblem:
     unshielded: CompiledProblem | None = None
 
     @classmethod
-    def as_stated(cls, problem: Problem, guarantee: Guarantee = "every input") -> Self:
+    def from_problem(cls, problem: Problem, guarantee: Guarantee = "every input") -> Self:
         """The problem before the first transformation: every rule is left to the master."""
         return cls(
             stated=problem,
@@ -72,7 +72,7 @@ class CompiledProblem:
         """Whether some requirement holds over a region or pool, which must be searched."""
         return any(requirement.region is not None for requirement in self.requirements)
 
-    def keeping(self, kept: Sequence[Requirement], **changes: Any) -> CompiledProblem:
+    def with_kept_rules(self, kept: Sequence[Requirement], **changes: Any) -> CompiledProblem:
         """The problem, changed, whose members keep these requirements, which leave the master."""
         numbers = [
             number

@@ -8,10 +8,10 @@ from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
 from cg4ai.protocols import Architecture, MemberChange, Members
-from cg4ai.rules.equality import Completion, Equality, joined
+from cg4ai.rules.equality import Completion, Equality, join_equalities
 
 
-def completion_of(problem: CompiledProblem) -> Completion | None:
+def find_completion(problem: CompiledProblem) -> Completion | None:
     """What keeps all equalities of the problem; None if there are none.
 
     With several blocks no member knows all outputs: equalities over a region or a list stay rows
@@ -21,7 +21,7 @@ def completion_of(problem: CompiledProblem) -> Completion | None:
     if not equalities:
         return None
     if len(problem.layout) == 1:
-        return joined(equalities, input_size=problem.objective.inputs.shape[1])
+        return join_equalities(equalities, input_size=problem.objective.inputs.shape[1])
     for one in equalities:
         if one.inputs is None:
             raise InvalidInput(
@@ -33,9 +33,9 @@ def completion_of(problem: CompiledProblem) -> Completion | None:
 
 def _refuse_rounding(problem: CompiledProblem, completion: Completion) -> None:
     """Before anything is trained: outputs of very different units lose too many digits."""
-    forms = [(one.offset, one.slope, one.basis) for one in (completion, completion.projected())]
+    forms = [(one.offset, one.slope, one.basis) for one in (completion, completion.project())]
     for rule in problem.requirements:
-        if isinstance(rule, Equality) and not all(rule.kept_by(*form) for form in forms):
+        if isinstance(rule, Equality) and not all(rule.is_kept_by(*form) for form in forms):
             raise InvalidInput(
                 f"{rule.name} ties outputs of very different sizes together, so that completed "
                 "members would miss it by more than rounding; state these outputs in units in "
@@ -43,27 +43,29 @@ def _refuse_rounding(problem: CompiledProblem, completion: Completion) -> None:
             )
 
 
-def completed(problem: CompiledProblem) -> CompiledProblem:
+def complete_members(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its equalities at every input."""
-    completion = completion_of(problem)
+    completion = find_completion(problem)
     if completion is None:
         return problem
     _refuse_rounding(problem, completion)
 
-    def fitting(inner: Members | Architecture) -> Completion:
+    def fit_completion(inner: Members | Architecture) -> Completion:
         """For members that give what is free, or all outputs, which are then projected."""
         free = inner.output_size == completion.free_size
-        return completion if free else completion.projected()
+        return completion if free else completion.project()
 
     everywhere = {
-        id(one): one.everywhere() for one in problem.requirements if isinstance(one, Equality)
+        id(one): one.extend_to_all_inputs()
+        for one in problem.requirements
+        if isinstance(one, Equality)
     }
 
     def members(inner: Members) -> Members:
-        return CompletedMembers(inner, fitting(inner))
+        return CompletedMembers(inner, fit_completion(inner))
 
     def architecture(inner: Architecture) -> Architecture:
-        return CompletedArchitecture(inner, fitting(inner))
+        return CompletedArchitecture(inner, fit_completion(inner))
 
     return replace(
         problem,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.data.arrays import among
+from cg4ai.data.arrays import is_among
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Requirement
 from cg4ai.rules.rates import DecisionRate, GroupRates
@@ -16,12 +16,12 @@ from cg4ai.rules.rates import DecisionRate, GroupRates
 SPREAD = 0.3  # standard deviation of a class's score, as it usually is; 0.5 at most
 
 
-def tightened(problem: CompiledProblem) -> CompiledProblem:
+def tighten_rates(problem: CompiledProblem) -> CompiledProblem:
     """The same problem with every rate stricter by its margin, so that it holds on new inputs."""
     if not any(isinstance(one, GroupRates) and one.margin for one in problem.requirements):
         return problem
     stricter = [
-        one.tightened(_spread(problem, one))
+        one.tighten(_spread(problem, one))
         if isinstance(one, GroupRates) and _at_held_out(problem, one) is None
         else one
         for one in problem.requirements
@@ -37,7 +37,7 @@ def _honest(problem: CompiledProblem) -> Iterator[Requirement]:
     """
     for one in problem.requirements:
         if isinstance(one, GroupRates) and (held := _at_held_out(problem, one)) is not None:
-            yield held.tightened(_spread(problem, one), sampled=True)
+            yield held.tighten(_spread(problem, one), sampled=True)
 
 
 def _at_held_out(problem: CompiledProblem, rate: GroupRates) -> GroupRates | None:
@@ -46,7 +46,7 @@ def _at_held_out(problem: CompiledProblem, rate: GroupRates) -> GroupRates | Non
     held_out = problem.stated.held_out
     if not own or held_out is None:
         return None
-    return rate.at(among(rate.points, held_out))
+    return rate.restrict_to(is_among(rate.points, held_out))
 
 
 def _spread(problem: CompiledProblem, rate: GroupRates) -> float:

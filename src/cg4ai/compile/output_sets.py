@@ -6,15 +6,15 @@ Ranges, orders and sums are one convex set of outputs; every member is mapped in
 from __future__ import annotations
 
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.problem import softmax_groups
+from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.errors import InvalidInput
 from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
 from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Equality
-from cg4ai.rules.output_sets import OutputRule, OutputSet, joined
+from cg4ai.rules.output_sets import OutputRule, OutputSet, join_output_rules
 
 
-def output_set_of(problem: CompiledProblem) -> OutputSet | None:
+def find_output_set(problem: CompiledProblem) -> OutputSet | None:
     """The set of outputs that keep all such rules; None without one. What cannot be is refused."""
     asked = [*problem.kept, *problem.requirements]
     rules = [one for one in asked if isinstance(one, OutputRule)]
@@ -26,7 +26,7 @@ def output_set_of(problem: CompiledProblem) -> OutputSet | None:
             f"{names}: members fill {len(problem.layout)} blocks, so that none knows all outputs; "
             "state the rule as Linear over a Box, or use one block"
         )
-    if softmax_groups(problem):
+    if find_softmax_groups(problem):
         raise InvalidInput(
             f"{names}: the outputs are probabilities, which lie in [0, 1] and sum to 1 as they "
             "are; set scores='logit' to bind logits, or bind probabilities by Linear over a Box"
@@ -38,12 +38,12 @@ def output_set_of(problem: CompiledProblem) -> OutputSet | None:
             "into ranges and orders leaves the equality; state a sum by SumTo, or the ranges by "
             "Linear over a Box"
         )
-    return joined(rules, problem.layout.output_size)
+    return join_output_rules(rules, problem.layout.output_size)
 
 
-def arranged(problem: CompiledProblem) -> CompiledProblem:
+def arrange_members(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its rules on outputs at every input."""
-    source = output_set_of(problem)
+    source = find_output_set(problem)
     if source is None:
         return problem
 
@@ -53,7 +53,7 @@ def arranged(problem: CompiledProblem) -> CompiledProblem:
     def architecture(inner: Architecture) -> Architecture:
         return ArrangedArchitecture(inner, source)
 
-    return problem.keeping(
+    return problem.with_kept_rules(
         [one for one in problem.requirements if isinstance(one, OutputRule)],
         pricers=tuple(
             one.with_members(MemberChange(architecture, members)) for one in problem.pricers

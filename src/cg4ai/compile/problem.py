@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai.colgen.pricing.defaults import pricers_within
-from cg4ai.colgen.separation import wants_exact
-from cg4ai.colgen.separation.mip import linear_rules
+from cg4ai.colgen.pricing.defaults import iterate_pricers
+from cg4ai.colgen.separation import is_exact_search
+from cg4ai.colgen.separation.mip import get_linear_rules
 from cg4ai.errors import InvalidInput, check_names
 from cg4ai.layout import Layout
 from cg4ai.members.relu import check_members
@@ -18,7 +18,7 @@ from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Architecture, Members, Pricer, Wrapping
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Margin, Requirement
-from cg4ai.rules.requirement import Placed
+from cg4ai.rules.requirement import InputRule
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import generator
 
@@ -95,12 +95,12 @@ class Problem:
     def _check_affordable(self) -> None:
         """Have exact pricers refuse what would take them too long, before anything is trained."""
         for pricer in self.pricers:
-            for one in pricers_within(pricer):
+            for one in iterate_pricers(pricer):
                 one.refuse(self.objective, self.requirements)
 
     def _refuse_labelled(self) -> None:
         """Refuse pricers that fit labels where the objective has none."""
-        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        asked = [one for pricer in self.pricers for one in iterate_pricers(pricer)]
         fitting = [type(one).__name__ for one in asked if one.capabilities.needs_labels]
         if fitting:
             raise InvalidInput(
@@ -110,11 +110,11 @@ class Problem:
 
     def _check_missing(self, requirement: Requirement) -> None:
         """Refuse inputs with missing values unless every member can take them."""
-        if not isinstance(requirement, Placed) or not len(requirement.lacking):
+        if not isinstance(requirement, InputRule) or not len(requirement.missing_features):
             return
         known: list[tuple[type[object], bool]]
         known = [(type(members), members.takes_missing) for members, _ in self.start]
-        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        asked = [one for pricer in self.pricers for one in iterate_pricers(pricer)]
         makers = [one for one in asked if not one.inner_parts()]
         known += [(type(one), one.capabilities.takes_missing) for one in makers]
         for kind, takes_missing in known:
@@ -124,7 +124,7 @@ class Problem:
     def _check_priceable(self, requirement: Requirement) -> None:
         """Refuse rows of the members' own margins for pricers that are exact for linear ones."""
         concave = isinstance(requirement, Margin) and requirement.form == "member"
-        asked = [one for pricer in self.pricers for one in pricers_within(pricer)]
+        asked = [one for pricer in self.pricers for one in iterate_pricers(pricer)]
         strict = [type(one).__name__ for one in asked if one.capabilities.linear_rows_only]
         if concave and strict:
             raise InvalidInput(
@@ -151,20 +151,20 @@ def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size:
             )
 
 
-def refuse_inexact(problem: CompiledProblem) -> None:
+def check_exact_separation(problem: CompiledProblem) -> None:
     """Refuse exact separation of rules or members that it cannot state, before anything trains."""
-    exact = [one for one in problem.requirements if wants_exact(one)]
+    exact = [one for one in problem.requirements if is_exact_search(one)]
     if not exact:
         return
     for requirement in exact:
-        linear_rules(requirement, problem.layout.output_size)
+        get_linear_rules(requirement, problem.layout.output_size)
     for one in _architectures(problem):
         check_members(one.members(one.initialise(1, generator(0))))
     for members, _ in problem.start:
         check_members(members)
 
 
-def softmax_groups(problem: Problem | CompiledProblem) -> tuple[int, ...]:
+def find_softmax_groups(problem: Problem | CompiledProblem) -> tuple[int, ...]:
     """Sizes of the groups of outputs that are probabilities, as far as is known."""
     known = [one.softmax_groups for one in _architectures(problem)]
     return problem.probabilities or next((groups for groups in known if groups), ())
@@ -172,13 +172,13 @@ def softmax_groups(problem: Problem | CompiledProblem) -> tuple[int, ...]:
 
 def _architectures(problem: Problem | CompiledProblem) -> list[Architecture]:
     """What is trained by gradients, in the order of the pricers."""
-    asked = [one for pricer in problem.pricers for one in pricers_within(pricer)]
+    asked = [one for pricer in problem.pricers for one in iterate_pricers(pricer)]
     made = [one.trained_architecture() for one in asked]
     return [one for one in made if one is not None]
 
 
-def unwrapped(part: object, key: str = "") -> Iterator[tuple[str, object]]:
+def iterate_parts(part: object, key: str = "") -> Iterator[tuple[str, object]]:
     """A part and all that it asks (its `inner_parts`), each with a name of its own."""
     yield key, part
     for number, one in enumerate(part.inner_parts() if isinstance(part, Wrapping) else ()):
-        yield from unwrapped(one, f"{key}.{number}")
+        yield from iterate_parts(one, f"{key}.{number}")

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.output_sets import output_set_of
-from cg4ai.ensemble.shapes import obstacle
+from cg4ai.compile.output_sets import find_output_set
+from cg4ai.ensemble.shapes import find_obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.members import slopes as moves
 from cg4ai.members.networks import NetworkArchitecture
@@ -20,13 +20,13 @@ from cg4ai.rules.output_sets import OutputSet
 from cg4ai.rules.shapes import Shape
 
 
-def shapes_of(problem: CompiledProblem) -> tuple[Shape, ...]:
+def find_shapes(problem: CompiledProblem) -> tuple[Shape, ...]:
     return tuple(one for one in problem.requirements if isinstance(one, Shape))
 
 
-def shaped(problem: CompiledProblem) -> CompiledProblem:
+def shape_members(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that keep its shapes at every input; others are refused."""
-    shapes = shapes_of(problem)
+    shapes = find_shapes(problem)
     if not shapes:
         return problem
     _check(problem, shapes)
@@ -45,7 +45,7 @@ def shaped(problem: CompiledProblem) -> CompiledProblem:
         return SignedArchitecture(inner, shapes)
 
     change = MemberChange(architecture, members)
-    return problem.keeping(
+    return problem.with_kept_rules(
         shapes,
         pricers=tuple(one.with_shapes(shapes).with_members(change) for one in problem.pricers),
     )
@@ -66,18 +66,18 @@ def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
                 "to an equality moves them with the input; state the equality as Linear(..., '==') "
                 "at listed inputs"
             )
-    source = output_set_of(problem)
+    source = find_output_set(problem)
     if source is not None:
         _check_set(source, shapes, problem.objective.inputs.shape[1])
     for number, (members, _) in enumerate(problem.start):
         for shape in shapes:
-            if reason := obstacle(members, shape):
+            if reason := find_obstacle(members, shape):
                 raise InvalidInput(
                     f"start members {number} do not keep {shape.name} by how they are built: "
                     f"{reason}; leave them out, or build them so"
                 )
     for pricer in problem.pricers:
-        for asked in pricers_within(pricer):
+        for asked in iterate_pricers(pricer):
             by_gradients = asked.trained_architecture() is not None
             if not (asked.inner_parts() or by_gradients or asked.capabilities.keeps_shapes):
                 raise InvalidInput(
@@ -91,8 +91,8 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
     size = source.output_size
     if any(shape.logits for shape in shapes):
         raise InvalidInput(f"{shapes[0].name} is about logits, which no range or order may move")
-    targets = moves.of_outputs(shapes, size, input_size)
-    after = moves.arranged(targets, source)
+    targets = moves.find_output_moves(shapes, size, input_size)
+    after = moves.map_into_set(targets, source)
     for output in range(size):
         beyond = after[output] & ~targets[output]
         if beyond.any():

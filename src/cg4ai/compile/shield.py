@@ -24,14 +24,14 @@ from cg4ai.anchors.search import (
     check_given,
     find_anchor,
 )
-from cg4ai.colgen.pricing.defaults import pricers_within
+from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.equalities import completion_of
-from cg4ai.compile.output_sets import output_set_of
-from cg4ai.compile.problem import softmax_groups
+from cg4ai.compile.equalities import find_completion
+from cg4ai.compile.output_sets import find_output_set
+from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.errors import InvalidInput
-from cg4ai.members.affine_maps import affine_map, affine_member
-from cg4ai.members.output_sets import moved
+from cg4ai.members.affine_maps import build_affine_member, find_affine_map
+from cg4ai.members.output_sets import move_into_set
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
 from cg4ai.protocols import Architecture, MemberChange, Members
@@ -48,7 +48,7 @@ SAMPLE = 4000  # inputs over which an anchor of least loss is sought
 FITTED = ("squared", "log_loss", "error", "none")  # whose best affine fit is known, or is none
 
 
-def through_shield(problem: CompiledProblem) -> CompiledProblem:
+def shield_members(problem: CompiledProblem) -> CompiledProblem:
     """The problem with its members behind a shield, where that is asked for and can be done.
 
     What stands against it is noted, and the master keeps the rule, by rows where it is broken; with
@@ -75,7 +75,7 @@ def through_shield(problem: CompiledProblem) -> CompiledProblem:
     how = "constant" if found.map.is_constant else "affine"
     note = f"{how} anchor with room {found.room:.3g}, by closed form"
     guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
-    shield = Shield(affine_member(found.map), guards, _coupled(problem))
+    shield = Shield(build_affine_member(found.map), guards, _coupled(problem))
     return _shielded(problem, shield, ruled, note)
 
 
@@ -87,9 +87,9 @@ def _coupled(problem: CompiledProblem) -> tuple[tuple[int, ...], ...]:
         if isinstance(one, Equality)
         for row in one.matrix
     ]
-    inside = output_set_of(problem)
-    tied += [np.array(one) for one in ([] if inside is None else inside.tied)]
-    groups = softmax_groups(problem)
+    inside = find_output_set(problem)
+    tied += [np.array(one) for one in ([] if inside is None else inside.tied_outputs)]
+    groups = find_softmax_groups(problem)
     ends = np.cumsum([0, *groups])
     tied += [np.arange(first, last) for first, last in pairwise(ends)] if groups else []
     return tuple(tuple(int(output) for output in one) for one in tied)
@@ -103,7 +103,7 @@ def _obstacle(problem: CompiledProblem) -> str:
     if len(problem.layout) > 1:
         return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
     exact = [
-        [type(one).__name__ for one in pricers_within(pricer) if one.capabilities.proves]
+        [type(one).__name__ for one in iterate_pricers(pricer) if one.capabilities.proves]
         for pricer in problem.pricers
     ]
     if all(exact):  # beside a pricer that proves nothing there are no bounds to lose
@@ -120,14 +120,14 @@ def _anchor(problem: CompiledProblem, ruled: Sequence[Requirement]) -> Anchor | 
         _need_inside(problem, given)
         return check_given(guards, given)
     space = Space.free(outputs, inputs)
-    completion = completion_of(problem)
+    completion = find_completion(problem)
     if completion is not None:
         space = replace(
             space, offset=completion.offset, slope=completion.slope, basis=completion.basis
         )
-    elif (inside := output_set_of(problem)) is not None:
+    elif (inside := find_output_set(problem)) is not None:
         space = Space.inside(inside, inputs)
-    elif groups := softmax_groups(problem):
+    elif groups := find_softmax_groups(problem):
         space = Space.probabilities(groups, inputs)
     return find_anchor(
         guards, space=space, reference=_reference(problem, space), loss=_mean_loss(problem)
@@ -136,7 +136,7 @@ def _anchor(problem: CompiledProblem, ruled: Sequence[Requirement]) -> Anchor | 
 
 def _need_inside(problem: CompiledProblem, anchor: AffineMap) -> None:
     """Refuse an anchor that could take outputs out of the set that members keep."""
-    inside = output_set_of(problem)
+    inside = find_output_set(problem)
     if inside is None:
         return
     matrix, bound = inside.rows
@@ -152,7 +152,7 @@ def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
     if isinstance(anchor, AffineMap):
         made: AffineMap | None = anchor
     elif callable(getattr(anchor, "outputs", None)):
-        made = affine_map(anchor)
+        made = find_affine_map(anchor)
     elif isinstance(anchor, tuple):
         made = AffineMap(np.asarray(anchor[0], np.float64), np.asarray(anchor[1], np.float64))
     else:
@@ -173,8 +173,8 @@ def _reference(problem: CompiledProblem, space: Space) -> AffineMap | None:
     targets = np.asarray(objective.targets, np.float64)
     if targets.ndim == 2 and not len(space.least):
         return _into(space, _affine_fit(objective.inputs, targets))
-    if targets.ndim == 2 and (inside := output_set_of(problem)) is not None:
-        return AffineMap.constant(moved(inside, targets.mean(0)), objective.inputs.shape[1])
+    if targets.ndim == 2 and (inside := find_output_set(problem)) is not None:
+        return AffineMap.constant(move_into_set(inside, targets.mean(0)), objective.inputs.shape[1])
     if targets.ndim == 1 and len(space.least):
         shares = np.bincount(targets.astype(np.int64), minlength=problem.layout.output_size)
         return AffineMap.constant(shares / shares.sum(), objective.inputs.shape[1])
@@ -221,7 +221,7 @@ def _shielded(
     def architecture(inner: Architecture) -> Architecture:
         return ShieldedArchitecture(inner, shield)
 
-    return problem.keeping(
+    return problem.with_kept_rules(
         kept,
         pricers=tuple(
             one.with_members(MemberChange(architecture, members)) for one in problem.pricers

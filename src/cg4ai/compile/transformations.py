@@ -10,22 +10,22 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.equalities import completed
-from cg4ai.compile.margins import tightened
-from cg4ai.compile.output_sets import arranged
-from cg4ai.compile.problem import Problem, refuse_inexact
-from cg4ai.compile.shapes import shaped
-from cg4ai.compile.shield import through_shield
-from cg4ai.compile.votes import voted
+from cg4ai.compile.equalities import complete_members
+from cg4ai.compile.margins import tighten_rates
+from cg4ai.compile.output_sets import arrange_members
+from cg4ai.compile.problem import Problem, check_exact_separation
+from cg4ai.compile.shapes import shape_members
+from cg4ai.compile.shield import shield_members
+from cg4ai.compile.votes import apply_votes
 from cg4ai.settings import Settings
 
 TRANSFORMATIONS: tuple[Callable[[CompiledProblem], CompiledProblem], ...] = (
-    voted,  # rules on decisions: members vote, and the error rate is the loss
-    shaped,  # `Monotone`, `Curvature`: members are built so
-    completed,  # `Equality`: members are completed to it
-    arranged,  # `Range`, `Ordered`, `SumTo`: outputs are mapped into their set
-    tightened,  # rates: stricter by their margin, so that they hold on new inputs
-    through_shield,  # rules over regions: members stand behind a shield, where an anchor exists
+    apply_votes,  # rules on decisions: members vote, and the error rate is the loss
+    shape_members,  # `Monotone`, `Curvature`: members are built so
+    complete_members,  # `Equality`: members are completed to it
+    arrange_members,  # `Range`, `Ordered`, `SumTo`: outputs are mapped into their set
+    tighten_rates,  # rates: stricter by their margin, so that they hold on new inputs
+    shield_members,  # rules over regions: members stand behind a shield, where an anchor exists
 )
 
 
@@ -34,10 +34,10 @@ def compile_problem(problem: Problem, settings: Settings) -> CompiledProblem:
 
     What no member can keep, and what pricers and separators cannot handle, is refused.
     """
-    compiled = CompiledProblem.as_stated(problem, settings.guarantee)
+    compiled = CompiledProblem.from_problem(problem, settings.guarantee)
     for transformation in TRANSFORMATIONS:
         compiled = transformation(compiled)
-    refuse_inexact(compiled)
+    check_exact_separation(compiled)
     _check(compiled)
     return compiled
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cg4ai.colgen.pricing.defaults import WrappingPricer, map_trainers
-from cg4ai.colgen.pricing.reduced_cost import price_terms
+from cg4ai.colgen.pricing.reduced_cost import compute_price_terms
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.data.arrays import same_inputs
+from cg4ai.data.arrays import group_same_inputs
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.objectives import LossFunction, Objective, Supervised
@@ -19,7 +19,7 @@ from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.rows import RowSet
 
 
-def voted(problem: CompiledProblem) -> CompiledProblem:
+def apply_votes(problem: CompiledProblem) -> CompiledProblem:
     """The same problem for members that vote, where some rule is about decisions.
 
     Members keep their scores, which all other rules bind; rules on decisions read their votes, and
@@ -110,7 +110,7 @@ class VotePricer(WrappingPricer):
         own = (request.loss_weight * weights / weights.sum())[:, None]
         size = request.rows.layout.output_size
         average = replace(request, objective=replace(objective, kind="average"))
-        terms = price_terms(average, request.guide, concave="linearise")
+        terms = compute_price_terms(average, request.guide, concave="linearise")
         inputs, costs = _netted(
             np.concatenate([objective.inputs, terms.inputs]),
             np.concatenate([own * (1.0 - np.eye(size)[labels]), terms.prices]),
@@ -125,7 +125,7 @@ class VotePricer(WrappingPricer):
 
 def _netted(inputs: Array, costs: Array) -> tuple[Array, Array]:
     """Equal inputs as one, with the sum of their costs (n, r)."""
-    first, which = same_inputs(inputs)
+    first, which = group_same_inputs(inputs)
     total = np.zeros((len(first), costs.shape[1]))
     np.add.at(total, which, costs)
     return inputs[first], total

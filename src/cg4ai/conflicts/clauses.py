@@ -17,9 +17,9 @@ from scipy.sparse import csr_matrix
 
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Equality, Margin, Monotone, OutputRule
-from cg4ai.rules.linear import weighted_sum
+from cg4ai.rules.linear import format_weighted_sum
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed, count_over
+from cg4ai.rules.requirement import InputRule, count_rules_over
 from cg4ai.rules.rows import LinearRows
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ class _Collector:
         )
 
 
-def clauses_of(
+def collect_clauses(
     requirements: Sequence[Requirement],
     *,
     input_size: int,
@@ -196,7 +196,7 @@ def clauses_of(
     regional = [
         (number, one)
         for number, one in enumerate(requirements)
-        if isinstance(one, Placed) and one.over_region
+        if isinstance(one, InputRule) and one.over_region
     ]
     _add_places(made, [one.region for _, one in regional], further)
     if not len(made.points):
@@ -253,7 +253,7 @@ def _add_regional(made: _Collector, number: int, requirement: Requirement) -> No
     region, points = requirement.region, made.points.inputs
     assert isinstance(region, Region)
     linear = _pairwise(requirement)
-    rules = count_over(linear, made.outputs)
+    rules = count_rules_over(linear, made.outputs)
     inside = points[region.contains(points)]
     if not made.room(len(inside) * rules):
         inside = region.middle[None]
@@ -279,7 +279,7 @@ def _add_output_rule(made: _Collector, number: int, rule: OutputRule) -> None:
     def words(j: int) -> str:
         negative = bool((matrix[j] <= 0).all())
         sign, side = (-1.0, "<=") if negative else (1.0, ">=")
-        total = f"{weighted_sum(sign * matrix[j])} {side} {sign * bound[j]:.6g}"
+        total = f"{format_weighted_sum(sign * matrix[j])} {side} {sign * bound[j]:.6g}"
         return f"{rule.name}: at every input, {total}"
 
     bounds = np.tile(bound, (len(made.points), 1))
@@ -292,7 +292,7 @@ def _add_equality(made: _Collector, number: int, rule: Equality, input_size: int
 
     def words(j: int) -> str:
         more = " + a part of the input" if slope[j].any() else ""
-        total = f"{weighted_sum(rule.matrix[j])} == {offset[j]:.6g}{more}"
+        total = f"{format_weighted_sum(rule.matrix[j])} == {offset[j]:.6g}{more}"
         return f"{rule.name}: at every input, {total}"
 
     both = np.concatenate([rule.matrix, -rule.matrix])
@@ -303,7 +303,7 @@ def _add_equality(made: _Collector, number: int, rule: Equality, input_size: int
 def _add_monotone(made: _Collector, number: int, rule: Monotone, classes: str) -> None:
     points = made.points.inputs[:MOST_COMPARED]
     if classes:
-        rule = rule.of_classes(made.outputs, logits=classes == "logits")
+        rule = rule.for_classes(made.outputs, logits=classes == "logits")
     way = rule.directions(points.shape[1])
     rises = (points[None] - points[:, None]) * np.where(way == 0, 1, way)
     same = (rises[..., way == 0] == 0).all(axis=-1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from cg4ai.conflicts.irreducible import Found
+from cg4ai.conflicts.irreducible import ConflictSets
 
 if TYPE_CHECKING:
     from cg4ai.records import IntArray
@@ -41,10 +41,10 @@ class Conflict:
     irreducible: bool = True
 
     @classmethod
-    def named(
+    def from_clauses(
         cls,
         scope: Scope,
-        found: Found,
+        found: ConflictSets,
         requirements: Sequence[Requirement],
         *,
         owner: IntArray,

@@ -25,7 +25,7 @@ MOST_CLAUSES = 60  # that are named one by one; of more only the requirements
 Core = Callable[[NDArray[np.bool_]], NDArray[np.bool_] | None]
 
 
-class GaveUp(Exception):
+class UndecidedError(Exception):
     """The work that was allowed did not tell whether a set can be kept."""
 
 
@@ -69,7 +69,7 @@ class System:
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
+class LeastSlack:
     """The least sum of slack, and its duals: of the rows as they were given, and of equalities."""
 
     total: float
@@ -77,7 +77,7 @@ class Least:
     equal: Array
 
 
-class Elastic:
+class ElasticProgram:
     """A system solved again and again with some of its clauses, each time from the last basis.
 
     Rows are scaled to a largest coefficient of one, so that slack compares.
@@ -103,8 +103,10 @@ class Elastic:
         none = np.zeros(matrix.shape[1])
         self._program.add_columns(none, none, whole)
 
-    def least(self, kept: NDArray[np.bool_]) -> Least:
-        """The least sum of slack of the clauses `kept` (count,); GaveUp if HiGHS has no answer."""
+    def minimise_slack(self, kept: NDArray[np.bool_]) -> LeastSlack:
+        """The least sum of slack of the clauses `kept` (count,); UndecidedError if HiGHS has no
+        answer.
+        """
         system = self.system
         active = kept[system.owner]
         lower = np.concatenate([np.where(active, self._bounds, -np.inf), system.to])
@@ -113,42 +115,42 @@ class Elastic:
             self._program.change_row_bounds(lower, upper)
             ending = self._program.run()
         except SolverFailure as error:
-            raise GaveUp(str(error)) from error
+            raise UndecidedError(str(error)) from error
         if ending.status != OPTIMAL:
-            raise GaveUp(ending.status)
+            raise UndecidedError(ending.status)
         duals = self._program.solution().duals
         own = np.where(active, np.maximum(duals[: len(active)], 0.0), 0.0) / self._scale
-        return Least(self._program.objective(), own, duals[len(active) :])
+        return LeastSlack(self._program.objective(), own, duals[len(active) :])
 
-    def core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def find_core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Which of these clauses exclude each other; None: all can be kept together."""
-        least = self.least(kept)
-        return None if least.total <= self.tolerance else self.priced(least, kept)
+        least = self.minimise_slack(kept)
+        return None if least.total <= self.tolerance else self.find_priced(least, kept)
 
-    def part(self, kept: NDArray[np.bool_]) -> Elastic:
-        return Elastic(self.system.part(kept), self.tolerance)
+    def part(self, kept: NDArray[np.bool_]) -> ElasticProgram:
+        return ElasticProgram(self.system.part(kept), self.tolerance)
 
-    def priced(self, least: Least, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def find_priced(self, least: LeastSlack, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The clauses (count,) that have a price."""
         found = np.zeros(len(kept), bool)
         found[self.system.owner[least.rows * self._scale > PRICED]] = True
         return found
 
 
-class Prover(Protocol):
+class ClauseProver(Protocol):
     """Tells whether clauses can be kept together."""
 
-    def core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
+    def find_core(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_] | None:
         """Which of the clauses `kept` (count,) exclude each other; None: they do not."""
         ...
 
-    def part(self, kept: NDArray[np.bool_]) -> Prover:
+    def part(self, kept: NDArray[np.bool_]) -> ClauseProver:
         """The same for these clauses alone, numbered anew."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ConflictSets:
     """Sets of clauses that exclude each other; `irreducible`: it was shown that none is spare.
 
     They are single clauses, or all of one requirement where single ones would be too many.
@@ -158,34 +160,34 @@ class Found:
     irreducible: bool
 
 
-def search(prover: Prover, requirement: IntArray) -> Found | None:
+def search(prover: ClauseProver, requirement: IntArray) -> ConflictSets | None:
     """What excludes each other, none of it spare; None if all clauses can be kept together.
 
     `requirement` (count,) says which one each clause is of.
     """
     count = len(requirement)
     try:
-        first = prover.core(np.ones(count, bool))
-    except GaveUp:
+        first = prover.find_core(np.ones(count, bool))
+    except UndecidedError:
         return None
     if first is None:
         return None
     if first.sum() > MOST_CLAUSES:
-        first = _shrunk(prover.core, first, np.ones(count, bool))
+        first = _shrunk(prover.find_core, first, np.ones(count, bool))
     if first.sum() > MOST_CLAUSES:
         known, owner = np.unique(requirement, return_inverse=True)
-        kept, shown = irreducible(_coarse(prover.core, owner, len(known)), len(known))
+        kept, shown = find_irreducible(_coarse(prover.find_core, owner, len(known)), len(known))
         parts = tuple(np.flatnonzero(owner == one) for one in np.flatnonzero(kept).tolist())
-        return Found(parts, shown)
+        return ConflictSets(parts, shown)
     small = prover.part(first)
     try:
-        still = small.core(np.ones(int(first.sum()), bool)) is not None
-    except GaveUp:
+        still = small.find_core(np.ones(int(first.sum()), bool)) is not None
+    except UndecidedError:
         still = False
     if not still:  # rounding put some price below what counts
         small, first = prover, np.ones(count, bool)
-    kept, shown = irreducible(small.core, int(first.sum()))
-    return Found(tuple(np.flatnonzero(first)[kept][:, None]), shown)
+    kept, shown = find_irreducible(small.find_core, int(first.sum()))
+    return ConflictSets(tuple(np.flatnonzero(first)[kept][:, None]), shown)
 
 
 def _coarse(core: Core, owner: IntArray, count: int) -> Core:
@@ -198,7 +200,7 @@ def _coarse(core: Core, owner: IntArray, count: int) -> Core:
     return coarse
 
 
-def irreducible(core: Core, count: int) -> tuple[NDArray[np.bool_], bool]:
+def find_irreducible(core: Core, count: int) -> tuple[NDArray[np.bool_], bool]:
     """A set (count,) of which none is spare, by deletion, and whether that was shown of all.
 
     All together are known to exclude each other. Each is left out in turn. Where the others still
@@ -213,7 +215,7 @@ def irreducible(core: Core, count: int) -> tuple[NDArray[np.bool_], bool]:
         others[clause] = False
         try:
             found = core(others)
-        except GaveUp:
+        except UndecidedError:
             shown = False
             continue
         if found is not None:
@@ -226,7 +228,7 @@ def _shrunk(core: Core, found: NDArray[np.bool_], known: NDArray[np.bool_]) -> N
     while True:
         try:
             again = core(found)
-        except GaveUp:
+        except UndecidedError:
             again = None
         if again is None:
             return known

@@ -14,9 +14,9 @@ import numpy as np
 from scipy.sparse import bmat, csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from cg4ai.conflicts.clauses import Clauses, clauses_of
+from cg4ai.conflicts.clauses import Clauses, collect_clauses
 from cg4ai.conflicts.conflict import Conflict, Scope
-from cg4ai.conflicts.irreducible import Elastic, Found, System, search
+from cg4ai.conflicts.irreducible import ConflictSets, ElasticProgram, System, search
 from cg4ai.records import Array, IntArray
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def contradiction(
     read rules over regions at. Concave functions, convex budgets and curvature are not looked at,
     and regions at some inputs only: None does not mean that all can be kept.
     """
-    clauses = clauses_of(
+    clauses = collect_clauses(
         requirements,
         input_size=input_size,
         output_size=output_size,
@@ -66,7 +66,7 @@ def contradiction(
         rows = rows[np.isin(clauses.requirements[clauses.owner[rows]], ruled)]
         if len(rows) <= MOST_NAMED:
             found = _program(clauses, rows, groups, whole=False).found() or found
-        return Conflict.named(
+        return Conflict.from_clauses(
             scope, found, requirements, owner=clauses.requirements, text=clauses.text
         )
     return None
@@ -130,24 +130,24 @@ def _normal(y: Array, groups: IntArray) -> Array:
 
 
 @dataclass(frozen=True)
-class _Program:
+class _ClauseProgram:
     """A system, and the clauses that each number in it stands for: one, or all of a requirement."""
 
     system: System
     stands_for: tuple[IntArray, ...]
     requirement: IntArray
 
-    def found(self) -> Found | None:
+    def found(self) -> ConflictSets | None:
         """Clauses that exclude each other."""
         tolerance = MET * (1 + np.abs(self.system.bounds).max())
-        found = search(Elastic(self.system, tolerance), self.requirement)
+        found = search(ElasticProgram(self.system, tolerance), self.requirement)
         if found is None:
             return None
         parts = [np.concatenate([self.stands_for[one] for one in part]) for part in found.parts]
-        return Found(tuple(parts), found.irreducible)
+        return ConflictSets(tuple(parts), found.irreducible)
 
 
-def _program(clauses: Clauses, rows: IntArray, groups: IntArray, *, whole: bool) -> _Program:
+def _program(clauses: Clauses, rows: IntArray, groups: IntArray, *, whole: bool) -> _ClauseProgram:
     """Variables are the outputs at every point that the rows speak of; `whole`: requirements.
 
     Points of which all rows say the same are one: the mean of their outputs keeps what they do.
@@ -173,7 +173,7 @@ def _program(clauses: Clauses, rows: IntArray, groups: IntArray, *, whole: bool)
     equal, lower = _simplices(weights.shape[1], outputs, groups)
     system = System(matrix, clauses.bounds[rows], number, lower, equal, np.ones(equal.shape[0]))
     requirement = np.array([clauses.requirements[one[0]] for one in stands_for])
-    return _Program(system, tuple(stands_for), requirement)
+    return _ClauseProgram(system, tuple(stands_for), requirement)
 
 
 def _merged(clauses: Clauses, rows: IntArray, number: IntArray) -> tuple[IntArray, IntArray, Any]:

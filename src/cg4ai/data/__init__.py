@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from cg4ai.data.batches import Batches
     from cg4ai.data.sparse import SparseMatrix
     from cg4ai.estimators.frames import predict_frame
-    from cg4ai.estimators.pipelines import fit_with_requirements, transformed
+    from cg4ai.estimators.pipelines import fit_with_requirements, transform_requirement
     from cg4ai.records import Array, IntArray
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -19,7 +19,7 @@ else:
             "cg4ai.data.batches": ["Batches"],
             "cg4ai.data.sparse": ["SparseMatrix"],
             "cg4ai.estimators.frames": ["predict_frame"],
-            "cg4ai.estimators.pipelines": ["fit_with_requirements", "transformed"],
+            "cg4ai.estimators.pipelines": ["fit_with_requirements", "transform_requirement"],
             "cg4ai.records": ["Array", "IntArray"],
         },
     )
@@ -31,5 +31,5 @@ __all__ = [
     "SparseMatrix",
     "fit_with_requirements",
     "predict_frame",
-    "transformed",
+    "transform_requirement",
 ]

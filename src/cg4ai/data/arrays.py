@@ -24,7 +24,7 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling() or tracing
 
 
-def numbers(value: Any, what: str, *, missing: bool = False) -> Array:
+def as_numbers(value: Any, what: str, *, missing: bool = False) -> Array:
     """A finite float64 copy of `value` with whatever shape it has; NaN only where some may miss."""
     if isinstance(value, Tensor):
         if value.device.type == "meta":
@@ -82,9 +82,9 @@ def _remedy(kind: str) -> str:
     return "encode text and categories as numbers first"
 
 
-def matrix(value: Any, what: str, *, missing: bool = False) -> Array:
+def as_matrix(value: Any, what: str, *, missing: bool = False) -> Array:
     """(m, d), neither side empty; NaN only where some may be `missing`."""
-    result = numbers(value, what, missing=missing)
+    result = as_numbers(value, what, missing=missing)
     if result.ndim == 1:
         raise InvalidInput(
             f"{what} must have shape (m, d), got {result.shape}; for one input use "
@@ -102,14 +102,14 @@ def matrix(value: Any, what: str, *, missing: bool = False) -> Array:
     return result
 
 
-def table(value: Any, what: str) -> NDArray[Any]:
+def as_table(value: Any, what: str) -> NDArray[Any]:
     """(m, d) of numbers, NaN where some are missing; of a DataFrame with text cells, as objects."""
     if not hasattr(value, "columns") or not callable(getattr(value, "to_numpy", None)):
-        return matrix(value, what, missing=True)
+        return as_matrix(value, what, missing=True)
     # what misses among text is not NaN to those who encode it
     plain = all(getattr(kind, "kind", "O") in "fiub" for kind in getattr(value, "dtypes", ()))
     try:
-        return matrix(value, what, missing=plain)
+        return as_matrix(value, what, missing=plain)
     except InvalidInput:
         cells = np.array(value.to_numpy(dtype=object))
         if cells.size == 0:
@@ -117,9 +117,9 @@ def table(value: Any, what: str) -> NDArray[Any]:
         return cells
 
 
-def vector(value: Any, what: str, length: int | None = None) -> Array:
+def as_vector(value: Any, what: str, length: int | None = None) -> Array:
     """(length,); a single number is repeated. Without `length`, any non-empty vector."""
-    result = numbers(value, what)
+    result = as_numbers(value, what)
     if result.ndim == 0:
         return np.full(1 if length is None else length, float(result))
     if result.ndim != 1 or len(result) == 0 or (length is not None and len(result) != length):
@@ -128,9 +128,9 @@ def vector(value: Any, what: str, length: int | None = None) -> Array:
     return result
 
 
-def per_rule(value: Any, what: str, *, inputs: int, rules: int) -> Array:
+def as_rule_matrix(value: Any, what: str, *, inputs: int, rules: int) -> Array:
     """(inputs, rules), from one number, (rules,), (inputs, 1) or (inputs, rules)."""
-    result = numbers(value, what)
+    result = as_numbers(value, what)
     if result.shape not in ((), (rules,), (1, rules), (inputs, 1), (inputs, rules)):
         raise InvalidInput(
             f"{what} for {rules} rules at {inputs} inputs must be one number, {(rules,)}, "
@@ -139,9 +139,9 @@ def per_rule(value: Any, what: str, *, inputs: int, rules: int) -> Array:
     return np.array(np.broadcast_to(result, (inputs, rules)))
 
 
-def labels(value: Any, what: str, length: int) -> IntArray:
+def as_labels(value: Any, what: str, length: int) -> IntArray:
     """(length,) integers >= 0; whole floats and booleans are accepted, a single one repeated."""
-    result = vector(value, what, length)
+    result = as_vector(value, what, length)
     if not np.array_equal(result, np.round(result)):
         first = result[result != np.round(result)][0]
         raise InvalidInput(f"{what} must be whole numbers 0, 1, ..., got {first}")
@@ -150,7 +150,7 @@ def labels(value: Any, what: str, length: int) -> IntArray:
     return result.astype(np.int64)
 
 
-def same_columns(given: Sequence[str], known: Sequence[str], what: str, whose: str) -> None:
+def check_same_columns(given: Sequence[str], known: Sequence[str], what: str, whose: str) -> None:
     """Refuse columns of other names, or in another order, than those known; no names say nothing.
 
     `what` has the columns given, `whose` are those known.
@@ -162,7 +162,7 @@ def same_columns(given: Sequence[str], known: Sequence[str], what: str, whose: s
         )
 
 
-def same_inputs(inputs: Array) -> tuple[IntArray, IntArray]:
+def group_same_inputs(inputs: Array) -> tuple[IntArray, IntArray]:
     """(n, d) -> the first of each distinct input, in order, and (n,) which of them each is."""
     plain = np.ascontiguousarray(inputs + 0.0)  # no -0.0
     keys = plain.view(np.dtype((np.void, plain.itemsize * plain.shape[1]))).ravel()
@@ -173,7 +173,7 @@ def same_inputs(inputs: Array) -> tuple[IntArray, IntArray]:
     return first[order], rank[which.ravel()]
 
 
-def among(inputs: Array, listed: Array) -> NDArray[np.bool_]:
+def is_among(inputs: Array, listed: Array) -> NDArray[np.bool_]:
     """(n, d), (m, d) -> (n,): which inputs are listed."""
-    _, which = same_inputs(np.concatenate([listed, inputs]))
+    _, which = group_same_inputs(np.concatenate([listed, inputs]))
     return np.asarray(np.isin(which[len(listed) :], which[: len(listed)]))

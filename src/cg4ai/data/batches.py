@@ -22,7 +22,7 @@ PART = 16_384  # rows read at once,
 NUMBERS = 2**22  # and numbers at most, where rows are wide
 
 
-class Raw(NamedTuple):
+class RawRows(NamedTuple):
     """Rows as they were read: inputs (m, d), an array or a DataFrame, targets, weights or None."""
 
     inputs: Any
@@ -33,11 +33,11 @@ class Raw(NamedTuple):
 class Source(Protocol):
     """Where rows come from."""
 
-    def parts(self) -> Iterator[Raw]:
+    def parts(self) -> Iterator[RawRows]:
         """All rows once, some at a time, in any order."""
         ...
 
-    def some(self, count: int, generator: torch.Generator) -> Raw:
+    def take_rows(self, count: int, generator: torch.Generator) -> RawRows:
         """Rows to train on next: `count` random ones, or what comes next."""
         ...
 
@@ -78,7 +78,7 @@ class Batches:
         return f"Batches({self.source!r}, keep={self.keep})"
 
 
-def batches_of(data: Any) -> Batches | None:
+def as_batches(data: Any) -> Batches | None:
     """The `Batches` that an estimator is given, also as a bare loader or dataset; else None."""
     if isinstance(data, Batches):
         return data
@@ -130,23 +130,23 @@ class _Arrays:
         self.inputs, self.targets, self.weights = inputs, targets, weights
         self.count = int(lengths["X"])
 
-    def parts(self) -> Iterator[Raw]:
-        size = at_once(int(self.inputs.shape[1]))
+    def parts(self) -> Iterator[RawRows]:
+        size = choose_batch_rows(int(self.inputs.shape[1]))
         for start in range(0, self.count, size):
             yield self._at(slice(start, start + size))
 
-    def some(self, count: int, generator: torch.Generator) -> Raw:
+    def take_rows(self, count: int, generator: torch.Generator) -> RawRows:
         drawn = torch.randint(self.count, (count,), generator=generator).numpy()
         # files want positions in order, and each of them once
         places, which = np.unique(drawn, return_inverse=True)
         return self._at(places, which.ravel())
 
-    def _at(self, places: Any, which: Any = slice(None)) -> Raw:
+    def _at(self, places: Any, which: Any = slice(None)) -> RawRows:
         weights = None if self.weights is None else self.weights[places][which]
         frame = getattr(self.inputs, "iloc", None)
         inputs = self.inputs[places] if frame is None else frame[places]
         taken = np.asarray(inputs)[which] if frame is None else inputs.iloc[which]
-        return Raw(taken, np.asarray(self.targets[places])[which], weights)
+        return RawRows(taken, np.asarray(self.targets[places])[which], weights)
 
     def __repr__(self) -> str:
         return f"arrays of {self.count} rows"
@@ -164,15 +164,15 @@ class _Items:
         if not self.count:
             raise InvalidInput("the Dataset is empty")
 
-    def parts(self) -> Iterator[Raw]:
-        size = at_once(int(np.prod(np.shape(self._at([0]).inputs)[1:])))
+    def parts(self) -> Iterator[RawRows]:
+        size = choose_batch_rows(int(np.prod(np.shape(self._at([0]).inputs)[1:])))
         for start in range(0, self.count, size):
             yield self._at(range(start, min(start + size, self.count)))
 
-    def some(self, count: int, generator: torch.Generator) -> Raw:
+    def take_rows(self, count: int, generator: torch.Generator) -> RawRows:
         return self._at(torch.randint(self.count, (count,), generator=generator).tolist())
 
-    def _at(self, places: Any) -> Raw:
+    def _at(self, places: Any) -> RawRows:
         together: Callable[[Any], Any] | None = getattr(self.data, "__getitems__", None)
         items = [self.data[k] for k in places] if together is None else together(list(places))
         return _raw(default_collate(items), "the Dataset")
@@ -191,7 +191,7 @@ class _Stream:
     def _open(self) -> Iterator[Any]:
         return iter(self.data() if callable(self.data) else self.data)
 
-    def parts(self) -> Iterator[Raw]:
+    def parts(self) -> Iterator[RawRows]:
         empty = True
         for batch in self._open():
             empty = False
@@ -201,7 +201,7 @@ class _Stream:
                 "there are no batches to read; a function must return a new iterator each time"
             )
 
-    def some(self, count: int, generator: torch.Generator) -> Raw:
+    def take_rows(self, count: int, generator: torch.Generator) -> RawRows:
         if self._going is None:
             self._going = self._open()
         batch = next(self._going, None)
@@ -216,12 +216,12 @@ class _Stream:
         return f"batches of {getattr(self.data, '__name__', type(self.data).__name__)}"
 
 
-def at_once(width: int) -> int:
+def choose_batch_rows(width: int) -> int:
     """How many rows of so many numbers are read at once."""
     return max(1, min(PART, NUMBERS // max(1, width)))
 
 
-def _raw(batch: Any, what: str) -> Raw:
+def _raw(batch: Any, what: str) -> RawRows:
     """A batch as arrays, whatever it was made of."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
@@ -235,7 +235,7 @@ def _raw(batch: Any, what: str) -> Raw:
     lengths = {len(inputs), len(targets), *map(len, weights)}
     if len(lengths) > 1:
         raise InvalidInput(f"{what} must have parts of one length, got {sorted(lengths)}")
-    return Raw(inputs, targets, np.asarray(weights[0], np.float64) if weights else None)
+    return RawRows(inputs, targets, np.asarray(weights[0], np.float64) if weights else None)
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ LEAST_ENTRIES = 2**15  # of a matrix; products of smaller ones take no time
 MOST_FULL = 0.1  # share of entries that are not zero
 
 
-def mostly_zeros(matrix: Array) -> bool:
+def is_mostly_zeros(matrix: Array) -> bool:
     """Whether products with this matrix are quicker in sparse form."""
     return matrix.size >= LEAST_ENTRIES and int((matrix != 0).sum()) <= MOST_FULL * matrix.size
 
@@ -34,13 +34,13 @@ class SparseMatrix:
     @classmethod
     def of(cls, matrix: Array) -> SparseMatrix | None:
         """None where dense products are as quick."""
-        return cls(matrix) if mostly_zeros(matrix) else None
+        return cls(matrix) if is_mostly_zeros(matrix) else None
 
-    def serves(self, values: Tensor) -> bool:
-        """Whether `times` may be called with these values: on a CPU, and not while tracing."""
+    def can_multiply(self, values: Tensor) -> bool:
+        """Whether `multiply` may be called with these values: on a CPU, and not while tracing."""
         return values.device.type == "cpu" and not is_traced()
 
-    def times(self, values: Tensor) -> Tensor:
+    def multiply(self, values: Tensor) -> Tensor:
         """(..., r, n) -> (..., m, n), `matrix @ values`."""
         *stacked, size, count = values.shape
         flat = values.reshape(-1, size, count).transpose(0, 1).reshape(size, -1)

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.separation import BlackBox, GradientAscent, default_separator
-from cg4ai.data.arrays import among
+from cg4ai.data.arrays import is_among
 from cg4ai.ensemble import shapes
-from cg4ai.ensemble.constructed import Pointwise, constructed
-from cg4ai.ensemble.rates import GroupRate, group_rates
-from cg4ai.ensemble.verdict import Verdict, coverage
-from cg4ai.objectives import votes
+from cg4ai.ensemble.constructed import Pointwise, is_constructed
+from cg4ai.ensemble.rates import GroupRate, compute_group_rates
+from cg4ai.ensemble.verdict import Verdict, describe_coverage
+from cg4ai.objectives import compute_votes
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.rates import GroupRates
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed
-from cg4ai.rules.row_sizes import RequirementSize, requirement_size
-from cg4ai.rules.rows import ConcaveRows, LinearRows, shortfall
-from cg4ai.rules.violations import candidates, predictions
+from cg4ai.rules.requirement import InputRule
+from cg4ai.rules.row_sizes import RequirementSize, compute_requirement_size
+from cg4ai.rules.rows import ConcaveRows, LinearRows, compute_shortfall
+from cg4ai.rules.violations import predictions, sample_candidates
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
@@ -83,7 +83,7 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """Whether it holds, where, and how that was established, in a few words."""
-        where = coverage(
+        where = describe_coverage(
             self.strength,
             self.place,
             holds=self.holds,
@@ -101,9 +101,9 @@ class Audit:
             Strength.BOUNDED: self._bounded,
         }
         statement = said.get(self.strength, self._searched)()
-        return "\n".join([statement, *self.missed(), *self.rate_lines()])
+        return "\n".join([statement, *self.describe_missed(), *self.rate_lines()])
 
-    def missed(self) -> list[str]:
+    def describe_missed(self) -> list[str]:
         """A line for each of the worst violated rows."""
         worst = zip(self.descriptions[:SHOWN], self.violations, strict=False)
         lines = [f"  missed by {size:.3g}: {text}" for text, size in worst]
@@ -199,27 +199,27 @@ def audit(
     and its effort is stated like any other. `held_out` (n, d) are inputs that no member was trained
     on: rates at those of them that the rule lists are stated by themselves, with intervals.
     """
-    from cg4ai.ensemble.shield import kept_by_shield
+    from cg4ai.ensemble.shield import find_shield_check
 
     requirement.check(ensemble.input_size, ensemble.output_size)
-    if isinstance(requirement, Placed) and not ensemble.takes_missing:
+    if isinstance(requirement, InputRule) and not ensemble.takes_missing:
         requirement.check_missing("members of this mixture")
     if isinstance(requirement, Shape):
         return _shape(requirement, ensemble, tolerance, limit)
     if isinstance(requirement, Pointwise):
-        if constructed(ensemble, requirement):
+        if is_constructed(ensemble, requirement):
             return _constructed(requirement, ensemble, tolerance)
-        requirement.need_inputs()
+        requirement.require_inputs()
     rows = requirement.rows(0)
     if rows is None:
-        shield = kept_by_shield(ensemble, requirement)
+        shield = find_shield_check(ensemble, requirement)
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
             if (brief or shield is not None) and isinstance(requirement.region, Region):
                 search = SCREENING if ensemble.differentiable else SAMPLING
-            least = tolerance * size_over_region(requirement, ensemble).least
+            least = tolerance * estimate_region_size(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
-        size = size_over_region(requirement, ensemble)
+        size = estimate_region_size(requirement, ensemble)
         attacked = _attacked(requirement, found, tolerance, size)
         if shield is None:
             return attacked
@@ -227,28 +227,30 @@ def audit(
     return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
 
 
-class Recomputed(NamedTuple):
+class RowViolations(NamedTuple):
     """Outputs (n, r) at the inputs of rows, and by how much each row (m,) is missed."""
 
     outputs: Tensor
     violations: Array
 
 
-def row_violations(requirement: Requirement, ensemble: Ensemble, rows: Rows) -> Recomputed:
+def compute_row_violations(
+    requirement: Requirement, ensemble: Ensemble, rows: Rows
+) -> RowViolations:
     """What the mixture makes of a requirement's own rows; negative where there is room."""
     if isinstance(requirement, DecisionRate):
         assert isinstance(rows, LinearRows)
         assert rows.mixing is not None
-        outputs = votes(torch.as_tensor(ensemble.answers(rows.inputs)))
+        outputs = compute_votes(torch.as_tensor(ensemble.answers(rows.inputs)))
         # decisions that rounding can change count as those that are worse for the row
-        doubt = ensemble.unsure(rows.inputs) @ np.abs(rows.coefficients).T
+        doubt = ensemble.find_unsure(rows.inputs) @ np.abs(rows.coefficients).T
         unsure = np.einsum("jk,kj->j", np.abs(rows.mixing), doubt)
     else:
         outputs = predictions(ensemble, rows.inputs)
         unsure = 0.0
     with torch.no_grad():
         values = rows.values(outputs).numpy()
-    return Recomputed(outputs, shortfall(rows.bounds, values) + unsure)
+    return RowViolations(outputs, compute_shortfall(rows.bounds, values) + unsure)
 
 
 def _recomputed(
@@ -260,11 +262,11 @@ def _recomputed(
     held_out: Array | None,
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
-    outputs, violations = row_violations(requirement, ensemble, rows)
-    size = requirement_size(
+    outputs, violations = compute_row_violations(requirement, ensemble, rows)
+    size = compute_requirement_size(
         requirement, ensemble.output_size, outputs=lambda: float(outputs.abs().max())
     )
-    tolerances = tolerance * size.of_rows(rows.bounds)
+    tolerances = tolerance * size.compute_row_sizes(rows.bounds)
     order = np.argsort(-violations, kind="stable")
     violated = order[violations[order] > tolerances[order]]
     thresholded = {}
@@ -272,8 +274,8 @@ def _recomputed(
         thresholded = requirement.decision_rates(outputs.numpy(), threshold)
     rates: tuple[GroupRate, ...] = ()
     if isinstance(requirement, GroupRates):
-        held = None if held_out is None else among(requirement.points, held_out)
-        rates = group_rates(requirement, outputs.numpy()[:, requirement.column], held)
+        held = None if held_out is None else is_among(requirement.points, held_out)
+        rates = compute_group_rates(requirement, outputs.numpy()[:, requirement.column], held)
     return Audit(
         requirement=requirement.name,
         strength=Strength.AUDITED,
@@ -302,7 +304,7 @@ def _places(rows: Rows) -> int:
 def _constructed(rule: Pointwise, ensemble: Ensemble, tolerance: float) -> Audit:
     """Kept by structure; what rounding leaves is measured at a few inputs all the same."""
     inputs = _looked_at(rule, ensemble.input_size)
-    missed = rule.missed(inputs, predictions(ensemble, inputs).numpy())
+    missed = rule.compute_violation(inputs, predictions(ensemble, inputs).numpy())
     return Audit(
         requirement=rule.name,
         strength=Strength.CONSTRUCTED,
@@ -321,7 +323,7 @@ def _constructed(rule: Pointwise, ensemble: Ensemble, tolerance: float) -> Audit
 def _looked_at(rule: Pointwise, input_size: int) -> Array:
     """Those of its region or list; of a rule that names none, some at random."""
     if isinstance(rule.region, Region):
-        return candidates(rule.region, 64, torch.Generator().manual_seed(0))
+        return sample_candidates(rule.region, 64, torch.Generator().manual_seed(0))
     if isinstance(rule, OutputRule) or rule.inputs is None:
         generator = torch.Generator().manual_seed(0)
         return torch.randn(512, input_size, generator=generator).double().numpy()
@@ -331,7 +333,7 @@ def _looked_at(rule: Pointwise, input_size: int) -> Array:
 def _shape(shape: Shape, ensemble: Ensemble, tolerance: float, limit: int) -> Audit:
     """By the signs in the arrays of every member; inputs are compared all the same."""
     built = np.bool_(shapes.keeps(ensemble, shape))
-    violations, inputs = shapes.worst_pairs(ensemble, shape)
+    violations, inputs = shapes.find_worst_pairs(ensemble, shape)
     sums = predictions(ensemble, inputs).numpy() @ shape.functionals(ensemble.output_size).T
     tolerance = tolerance * (float(np.abs(sums).max()) or 1.0)
     order = np.argsort(-violations, kind="stable")[:limit]
@@ -357,16 +359,16 @@ def _shown(point: Array) -> str:
     return f"[{shown}{', ...' if len(point) > 6 else ''}]"
 
 
-def size_over_region(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
+def estimate_region_size(requirement: Requirement, ensemble: Ensemble) -> RequirementSize:
     """Over a region, where outputs are taken to be as large as at some of its inputs."""
 
     def largest() -> float:
         if not isinstance(requirement.region, Region):
             return 1.0
-        inputs = candidates(requirement.region, 64, torch.Generator().manual_seed(0))
+        inputs = sample_candidates(requirement.region, 64, torch.Generator().manual_seed(0))
         return float(predictions(ensemble, inputs).abs().max())
 
-    return requirement_size(requirement, ensemble.output_size, outputs=largest)
+    return compute_requirement_size(requirement, ensemble.output_size, outputs=largest)
 
 
 def _attacked(
@@ -374,7 +376,7 @@ def _attacked(
 ) -> Audit:
     sizes = np.full(len(found.violations), size.least)
     if found.rows is not None:
-        sizes = size.of_rows(found.rows.bounds)
+        sizes = size.compute_row_sizes(found.rows.bounds)
     violated = np.flatnonzero(found.violations > tolerance * sizes)
     tolerance = tolerance * size.least
     region = requirement.region

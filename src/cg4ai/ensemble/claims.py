@@ -18,16 +18,16 @@ import torch
 from numpy.typing import NDArray
 
 from cg4ai.data import arrays
-from cg4ai.ensemble.audit import size_over_region
-from cg4ai.ensemble.constructed import Built, constructed
+from cg4ai.ensemble.audit import estimate_region_size
+from cg4ai.ensemble.constructed import Built, is_constructed
 from cg4ai.ensemble.ensemble import GUARANTEES, OUTPUT_NAMES, Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Region, region_of
-from cg4ai.rules.row_sizes import requirement_size
-from cg4ai.rules.rows import LinearRows, Rows, shortfall
+from cg4ai.rules.row_sizes import compute_requirement_size
+from cg4ai.rules.rows import LinearRows, Rows, compute_shortfall
 from cg4ai.rules.violations import predictions, region_violations
 from cg4ai.runs import files
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cg4ai.rules import Requirement
 
 
-class Digested(Protocol):
+class HasOptionalDigest(Protocol):
     """Rules that a digest tells apart."""
 
     @property
@@ -91,10 +91,10 @@ class Explanation:
         outputs = torch.as_tensor(self.outputs).numpy(force=True)
         names = self.names or tuple(f"output {k}" for k in range(outputs.shape[1]))
         made = dict(zip(names, outputs.T, strict=True)) | self.columns
-        return optional("pandas").DataFrame(made, index=self.index)
+        return import_optional("pandas").DataFrame(made, index=self.index)
 
 
-def mixture_digest(ensemble: Ensemble) -> str:
+def compute_mixture_digest(ensemble: Ensemble) -> str:
     """SHA-256 of all that the mixture predicts with: members, weights, blocks and layout."""
     parts = [
         [files.member_digest(part.members.state()), part.blocks.tolist(), part.weights.tolist()]
@@ -104,9 +104,9 @@ def mixture_digest(ensemble: Ensemble) -> str:
     return hashlib.sha256(files.json_line([parts, layout])).hexdigest()
 
 
-def subject_digest(ensemble: Ensemble, rules: Digested, region: Region) -> str:
+def compute_subject_digest(ensemble: Ensemble, rules: HasOptionalDigest, region: Region) -> str:
     """SHA-256 of the mixture, its shield if it has one, rules and region."""
-    content = [mixture_digest(ensemble), rules.digest, region.record()]
+    content = [compute_mixture_digest(ensemble), rules.digest, region.record()]
     if ensemble.shield_digest is not None:
         content.append(ensemble.shield_digest)
     return hashlib.sha256(files.json_line(content)).hexdigest()
@@ -139,7 +139,7 @@ def record_certified(
             "cg4ai.proofs.verified returns for it"
         )
     subject = ensemble if certification.shield else ensemble.mixture
-    if certification.subject != subject_digest(subject, rules, region):
+    if certification.subject != compute_subject_digest(subject, rules, region):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "
             "of this ensemble: certify the requirement as it is now"
@@ -150,7 +150,7 @@ def record_certified(
 
 def record_constructed(ensemble: Ensemble, rule: Built) -> None:
     """Note that every member of this mixture keeps the rule by its structure."""
-    if not constructed(ensemble, rule):
+    if not is_constructed(ensemble, rule):
         raise InvalidInput(
             f"not every member keeps {rule.name} by its structure; put them into "
             "cg4ai.members.CompletedMembers (equalities) or ArrangedMembers, or use record_audited"
@@ -178,9 +178,9 @@ def record_audited(
     if isinstance(region, Region):
         if inputs is None:
             raise InvalidInput(f"{requirement.name} holds over {region}; give inputs to audit")
-        points = arrays.matrix(inputs, "inputs")
+        points = arrays.as_matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
-        allowed = tolerance * size_over_region(requirement, mixture).least
+        allowed = tolerance * estimate_region_size(requirement, mixture).least
         broken = (violations > allowed).any(axis=1) | ~region.contains(points)
         form = requirement.normal_form
         about = None if form is None else form.digest
@@ -207,10 +207,12 @@ def _listed(
     with torch.no_grad():
         outputs = predictions(mixture, rows.inputs)
         values = rows.values(outputs).numpy()
-    size = requirement_size(
+    size = compute_requirement_size(
         requirement, mixture.output_size, outputs=lambda: float(outputs.abs().max())
     )
-    missed = np.flatnonzero(shortfall(rows.bounds, values) > tolerance * size.of_rows(rows.bounds))
+    missed = np.flatnonzero(
+        compute_shortfall(rows.bounds, values) > tolerance * size.compute_row_sizes(rows.bounds)
+    )
     broken = np.zeros(len(rows.inputs), bool)
     broken[rows.index[missed] if isinstance(rows, LinearRows) else missed] = True  # type: ignore[index]
     return rows, broken
@@ -230,7 +232,11 @@ def _rows_digest(rows: Rows) -> str:
 def _record(
     ensemble: Ensemble, strength: Strength, requirement: str, where: dict[str, Any]
 ) -> None:
-    claim = {"strength": strength, "requirement": requirement, "mixture": mixture_digest(ensemble)}
+    claim = {
+        "strength": strength,
+        "requirement": requirement,
+        "mixture": compute_mixture_digest(ensemble),
+    }
     # a new list: others may share the old one through a copy of `about`
     ensemble.about[GUARANTEES] = [*ensemble.about.get(GUARANTEES, []), claim | where]
 
@@ -254,12 +260,12 @@ def _readable(claim: Any) -> bool:
     return all(isinstance(text, str) for text in texts) and isinstance(stated, str | None)
 
 
-def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
+def find_recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
     """For all rules with a claim about this mixture: the strongest that is known at each input."""
     claims = _claims(ensemble)
     if not claims:
         return {}
-    own, digests = mixture_digest(ensemble), np.array(_digests(inputs))
+    own, digests = compute_mixture_digest(ensemble), np.array(_digests(inputs))
     ranks: Ranks = {}
     for claim in claims:
         try:
@@ -279,11 +285,11 @@ def recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
                 f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
                 "cg4ai.ensemble.claims.record_certified and record_audited"
             ) from error
-        strengthen(ranks, subject, rank(covered, Strength(strength)))
+        strengthen(ranks, subject, compute_rank(covered, Strength(strength)))
     return ranks
 
 
-def rank(covered: NDArray[np.bool_], strength: Strength) -> IntArray:
+def compute_rank(covered: NDArray[np.bool_], strength: Strength) -> IntArray:
     """(n,): the place of `strength` among all where covered, that of UNVERIFIED elsewhere."""
     return np.where(covered, WEAKEST_FIRST.index(strength), 0)
 
@@ -293,7 +299,7 @@ def strengthen(ranks: Ranks, subject: Subject, more: IntArray) -> None:
     ranks[subject] = np.maximum(ranks.get(subject, more), more)
 
 
-def explanation(
+def build_explanation(
     ensemble: Ensemble, inputs: Array, outputs: Array, *, ranks: Ranks, theta: Array
 ) -> Explanation:
     """Labels by requirement: the weakest of all rules that go by its name.
@@ -312,7 +318,7 @@ def explanation(
         words[np.min(list(named.values()) or [nothing], axis=0)],
         {name: words[each] for name, each in named.items()},
         theta,
-        ensemble.outside(inputs),
+        ensemble.find_outside(inputs),
         tuple(map(str, ensemble.about.get(OUTPUT_NAMES, ()))),
     )
 

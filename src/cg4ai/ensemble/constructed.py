@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from cg4ai.ensemble import shapes
-from cg4ai.ensemble.output_sets import keeps
+from cg4ai.ensemble.output_sets import keeps_set
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.networks import NetworkMembers
@@ -28,7 +28,7 @@ Pointwise = Equality | OutputRule  # rules about the outputs at one input
 Built = Pointwise | Shape  # rules that members keep by construction
 
 
-class Form(NamedTuple):
+class OutputForm(NamedTuple):
     """Outputs `offset + slope x + basis h(x)`, whatever h is."""
 
     offset: Array
@@ -36,17 +36,17 @@ class Form(NamedTuple):
     basis: Array
 
 
-def constructed(ensemble: Ensemble, rule: Built) -> bool:
+def is_constructed(ensemble: Ensemble, rule: Built) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
     if isinstance(rule, OutputRule):
-        return keeps(ensemble, rule)
+        return keeps_set(ensemble, rule)
     if isinstance(rule, Shape):
         return shapes.keeps(ensemble, rule)
-    forms = forms_of(ensemble)
-    return bool(forms) and all(rule.kept_by(*form) for form in forms)
+    forms = find_forms(ensemble)
+    return bool(forms) and all(rule.is_kept_by(*form) for form in forms)
 
 
-def forms_of(ensemble: Ensemble) -> list[Form]:
+def find_forms(ensemble: Ensemble) -> list[OutputForm]:
     """Those of all members that are used, and of the anchor; none where a member has no form."""
     anchor = ensemble.anchor
     parts = [*ensemble.used, *(() if anchor is None else anchor.used)]
@@ -56,7 +56,7 @@ def forms_of(ensemble: Ensemble) -> list[Form]:
     return [form for forms in found for form in forms]
 
 
-def _forms(members: Members) -> Iterator[Form]:
+def _forms(members: Members) -> Iterator[OutputForm]:
     """One for each member, or one for all; none where the members have no such form."""
     if isinstance(members, ShieldedMembers):
         own, anchors = (list(_forms(one)) for one in (members.inner, members.shield.anchor))
@@ -64,16 +64,18 @@ def _forms(members: Members) -> Iterator[Form]:
             yield from (*own, *anchors, *_crossed(own, anchors, members.shield.blending.components))
     elif isinstance(members, CompletedMembers):
         made = members.completion
-        yield Form(made.offset, made.slope, made.basis)
+        yield OutputForm(made.offset, made.slope, made.basis)
     elif isinstance(members, ConstantMembers):
         for values in members.values.cpu().numpy():
             size = len(values)
-            yield Form(values, np.zeros((size, members.input_size)), np.zeros((size, 0)))
+            yield OutputForm(values, np.zeros((size, members.input_size)), np.zeros((size, 0)))
     elif isinstance(members, NetworkMembers) and not members.architecture.softmax_groups:
         yield from _network_forms(members)
 
 
-def _crossed(own: list[Form], anchors: list[Form], components: IntArray) -> Iterator[Form]:
+def _crossed(
+    own: list[OutputForm], anchors: list[OutputForm], components: IntArray
+) -> Iterator[OutputForm]:
     """Outputs of a member with one component, of several, taken from the anchor.
 
     A shield gives f + sum_c theta_c (g_c - f) with these as g_c: it keeps what all of them keep.
@@ -83,7 +85,7 @@ def _crossed(own: list[Form], anchors: list[Form], components: IntArray) -> Iter
     for one, anchor in product(own, anchors):
         for number in range(int(components.max()) + 1):
             taken = (components == number)[:, None]
-            yield Form(
+            yield OutputForm(
                 np.where(taken[:, 0], anchor.offset, one.offset),
                 np.where(taken, anchor.slope, one.slope),
                 np.concatenate(
@@ -92,7 +94,7 @@ def _crossed(own: list[Form], anchors: list[Form], components: IntArray) -> Iter
             )
 
 
-def _network_forms(members: NetworkMembers) -> Iterator[Form]:
+def _network_forms(members: NetworkMembers) -> Iterator[OutputForm]:
     """The last layer and what skips the others, in units of the inputs."""
     shape = members.architecture
     shift = np.zeros(shape.input_size) if shape.shift is None else shape.shift
@@ -106,4 +108,4 @@ def _network_forms(members: NetworkMembers) -> Iterator[Form]:
         elif shape.depth == 0:
             slope, basis = basis, np.zeros((shape.output_size, 0))
         slope = slope / scale
-        yield Form(offset[number] - slope @ shift, slope, basis)
+        yield OutputForm(offset[number] - slope @ shift, slope, basis)

@@ -94,7 +94,7 @@ class Decider:
         return Mixture(tuple(own), layout)
 
 
-def decision_scores(decider: Decider, mixture: Mixture, inputs: Tensor) -> Tensor:
+def compute_decision_scores(decider: Decider, mixture: Mixture, inputs: Tensor) -> Tensor:
     """(n, d) -> (n, r): the class of the largest is decided for, of equal ones the first.
 
     Infinite for a class on which all members agree, where agreement decides.
@@ -102,22 +102,22 @@ def decision_scores(decider: Decider, mixture: Mixture, inputs: Tensor) -> Tenso
     scores = mixture.outputs(inputs) + torch.as_tensor(decider.offsets).to(inputs.device)
     if not decider.agreement:
         return scores
-    return torch.where(least_leads(mixture, inputs) > AGREED, torch.inf, scores)
+    return torch.where(compute_least_leads(mixture, inputs) > AGREED, torch.inf, scores)
 
 
-def least_leads(mixture: Mixture, inputs: Tensor) -> Tensor:
+def compute_least_leads(mixture: Mixture, inputs: Tensor) -> Tensor:
     """(n, r): by how much each class leads all others, in the scores of the member least for it."""
-    found = [leads(part.members.outputs(inputs)).amin(0) for part in mixture.used]
+    found = [compute_leads(part.members.outputs(inputs)).amin(0) for part in mixture.used]
     return torch.stack(found).amin(0)
 
 
-def leads(scores: Tensor) -> Tensor:
+def compute_leads(scores: Tensor) -> Tensor:
     """(..., r) -> (..., r): each class's score minus the largest of the others."""
     best = scores.topk(2, -1).values
     return scores - torch.where(scores >= best[..., :1], best[..., 1:], best[..., :1])
 
 
-def decided(decider: Decider, mixture: Mixture, inputs: Array) -> Decisions:
+def decide(decider: Decider, mixture: Mixture, inputs: Array) -> Decisions:
     """(n, d) -> decisions at inputs that were checked."""
     parts = [_decided(decider, mixture, x) for x in torch.split(torch.as_tensor(inputs), CHUNK)]
     return Decisions(*(np.concatenate(each) for each in zip(*parts, strict=True)))
@@ -126,11 +126,11 @@ def decided(decider: Decider, mixture: Mixture, inputs: Array) -> Decisions:
 def _decided(decider: Decider, mixture: Mixture, inputs: Tensor) -> Decisions:
     x = inputs.to(mixture.device)
     with torch.no_grad():
-        scores = decision_scores(replace(decider, agreement=False), mixture, x).cpu()
+        scores = compute_decision_scores(replace(decider, agreement=False), mixture, x).cpu()
         classes, near = scores.argmax(-1), NEAR * scores.abs().amax(-1).clamp_min(1.0)
-        unsure = leads(scores).abs() <= near[:, None]
+        unsure = compute_leads(scores).abs() <= near[:, None]
         if decider.agreement:
-            least = least_leads(mixture, x).cpu()
+            least = compute_least_leads(mixture, x).cpu()
             most, best = least.max(-1)
             agreed = most > AGREED
             unsure &= ~agreed[:, None]

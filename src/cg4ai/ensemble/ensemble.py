@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cg4ai.data.arrays import is_traced, matrix, same_columns
+from cg4ai.data.arrays import as_matrix, check_same_columns, is_traced
 from cg4ai.errors import FitWarning, InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Mixture, Part
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.audit import Audit
     from cg4ai.ensemble.claims import Explanation, Ranks
     from cg4ai.ensemble.decision_rule import Decider, Decisions
-    from cg4ai.ensemble.reweighting import Patched
+    from cg4ai.ensemble.reweighting import PatchResult
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
@@ -110,17 +110,17 @@ class Ensemble(Mixture):
 
     def _put_back(self, outputs: Tensor) -> Tensor:
         """Outputs (n, r) in the set that all members keep by their structure, if there is one."""
-        from cg4ai.ensemble.output_sets import settled
+        from cg4ai.ensemble.output_sets import correct_rounding
 
         source = self._known_set()
-        return outputs if source is None else settled(source, outputs)
+        return outputs if source is None else correct_rounding(source, outputs)
 
     def _known_set(self) -> OutputSet | None:
         """Looked for once, among the members that the ensemble was made of."""
-        from cg4ai.ensemble.output_sets import common_set
+        from cg4ai.ensemble.output_sets import find_common_set
 
         if self._settled is None:
-            self._settled = (common_set(self),)
+            self._settled = (find_common_set(self),)
         return self._settled[0]
 
     @property
@@ -146,11 +146,11 @@ class Ensemble(Mixture):
 
     def decision_scores(self, inputs: Tensor) -> Tensor:
         """(n, d) float64 -> (n, r): `decide` gives the class of the largest."""
-        from cg4ai.ensemble.decision_rule import decision_scores
+        from cg4ai.ensemble.decision_rule import compute_decision_scores
 
         if not self.votes:
             return self.traceable(inputs)
-        return decision_scores(*self._decider(), inputs)
+        return compute_decision_scores(*self._decider(), inputs)
 
     def decide(
         self, inputs: Any, *, outside: Literal["warn", "refuse", "ignore"] = "warn"
@@ -167,11 +167,11 @@ class Ensemble(Mixture):
         return self._decisions(x).classes
 
     def _decisions(self, x: Array) -> Decisions:
-        from cg4ai.ensemble.decision_rule import decided
+        from cg4ai.ensemble.decision_rule import decide
 
-        return decided(*self._decider(), x)
+        return decide(*self._decider(), x)
 
-    def unsure(self, inputs: Any) -> NDArray[np.bool_]:
+    def find_unsure(self, inputs: Any) -> NDArray[np.bool_]:
         """(n, d) -> (n, r): for which classes rounding may change whether they are decided for.
 
         Of decisions under rules on them (`votes`); nothing is claimed of others.
@@ -192,8 +192,10 @@ class Ensemble(Mixture):
         columns = getattr(inputs, "columns", ())
         if all(isinstance(name, str) for name in columns):
             known = self.about.get(FEATURE_NAMES, ())
-            same_columns(tuple(columns), known, "the input", "what this ensemble was trained on")
-        x = matrix(inputs, "inputs", missing=self.takes_missing)
+            check_same_columns(
+                tuple(columns), known, "the input", "what this ensemble was trained on"
+            )
+        x = as_matrix(inputs, "inputs", missing=self.takes_missing)
         if x.shape[1] != self.input_size:
             raise InvalidInput(
                 f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
@@ -202,22 +204,22 @@ class Ensemble(Mixture):
 
     def explain(self, x: Array) -> Explanation:
         """Predictions for checked inputs (n, d), each with what is recorded about it."""
-        from cg4ai.ensemble.claims import explanation, rank, strengthen
+        from cg4ai.ensemble.claims import build_explanation, compute_rank, strengthen
 
         with torch.no_grad():
             inputs = torch.as_tensor(x)
             outputs, theta = self.outputs(inputs), self.theta(inputs).numpy()
         ranks = self._recorded(x, theta)
         for one in self.guards:
-            own = rank(one.kept(x, outputs), Strength.SHIELDED)
+            own = compute_rank(one.is_kept(x, outputs), Strength.SHIELDED)
             strengthen(ranks, (one.name, one.rules.digest), own)
-        return explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
+        return build_explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
 
     def _recorded(self, x: Array, theta: Array) -> Ranks:
         """What claims say of predictions that a shield moves by theta (n,)."""
-        from cg4ai.ensemble.claims import recorded_ranks
+        from cg4ai.ensemble.claims import find_recorded_ranks
 
-        return recorded_ranks(self, x)
+        return find_recorded_ranks(self, x)
 
     @property
     def anchor(self) -> Ensemble | None:
@@ -234,12 +236,12 @@ class Ensemble(Mixture):
         common = set.intersection(*({one.key for one in shield.guards} for shield in shields))
         return tuple(one for one in shields[0].guards if one.key in common)
 
-    def outside(self, x: Array) -> NDArray[np.bool_]:
+    def find_outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""
-        missed = [np.zeros(len(x), bool), *self.beyond(x).values()]
+        missed = [np.zeros(len(x), bool), *self.find_outside_by_rule(x).values()]
         return np.asarray(np.any(missed, axis=0))
 
-    def beyond(self, x: Array) -> dict[str, NDArray[np.bool_]]:
+    def find_outside_by_rule(self, x: Array) -> dict[str, NDArray[np.bool_]]:
         """(n, d) -> for each requirement over regions (n,): which inputs lie outside all of these.
 
         Rules that hold at every input are none of them, nor those about listed inputs.
@@ -285,7 +287,7 @@ class Ensemble(Mixture):
             )
         if outside == "ignore" or (outside == "warn" and self._warned):
             return
-        missed = {name: one for name, one in self.beyond(inputs).items() if one.any()}
+        missed = {name: one for name, one in self.find_outside_by_rule(inputs).items() if one.any()}
         if not missed:
             return
         beyond, names = np.logical_or.reduce(list(missed.values())), " and ".join(missed)
@@ -303,7 +305,7 @@ class Ensemble(Mixture):
             stacklevel=3,
         )
 
-    def shielded(
+    def apply_shield(
         self, anchor: Any, requirement: Requirement | Sequence[Requirement]
     ) -> ShieldedEnsemble:
         """The same mixture, moved just far enough towards the anchor where it breaks a rule.
@@ -311,22 +313,22 @@ class Ensemble(Mixture):
         `anchor`: outputs (r,) for all inputs, a single member, or an ensemble, known to keep the
         rules on the whole region of each requirement. An anchor seen to break one is refused.
         """
-        from cg4ai.ensemble.shield import shield
+        from cg4ai.ensemble.shield import build_shield
 
-        return shield(self, anchor, requirement)
+        return build_shield(self, anchor, requirement)
 
-    def patched(
+    def patch(
         self, requirement: Requirement | Sequence[Requirement], *, inputs: Any = None
-    ) -> Patched:
+    ) -> PatchResult:
         """The same members under further requirements at listed inputs, with weights moved least.
 
         Give earlier requirements, too: only what is given is kept. `inputs` (n, d): where to
         report changes. InvalidInput where no weights do, with what contradicts each other.
         """
-        from cg4ai.ensemble.reweighting import patched
+        from cg4ai.ensemble.reweighting import patch_ensemble
 
         given = requirement if isinstance(requirement, Sequence) else [requirement]
-        return patched(self, given, inputs=inputs)
+        return patch_ensemble(self, given, inputs=inputs)
 
     @property
     def mixture(self) -> Ensemble:
@@ -367,9 +369,9 @@ class Ensemble(Mixture):
 
     def slack(self, requirement: Requirement, inputs: Any = None) -> Slack:
         """How much room a requirement has, row by row or at `inputs` (n, d); see `Slack`."""
-        from cg4ai.ensemble.slack import slack
+        from cg4ai.ensemble.slack import compute_slack
 
-        return slack(self, requirement, inputs)
+        return compute_slack(self, requirement, inputs)
 
     def as_module(self) -> EnsembleModule:
         """An `nn.Module` with the same predictions, (n, d) -> (n, r) float64, for use elsewhere.
@@ -390,7 +392,7 @@ class Ensemble(Mixture):
         """Write mixture, completion and shield as one ONNX model for any number of inputs.
 
         In float64 it gives the same as `predict`; what is claimed of this ensemble does not hold
-        for a float32 model (see `cg4ai.ensemble.export.difference`).
+        for a float32 model (see `cg4ai.ensemble.export.compute_difference`).
         """
         from cg4ai.ensemble.export import export_onnx
 
@@ -415,7 +417,7 @@ class Ensemble(Mixture):
             )
         part = self.parts[0]
         given = part.members
-        members = given.folded() if isinstance(given, CompletedMembers) else given
+        members = given.fold() if isinstance(given, CompletedMembers) else given
         if not isinstance(members, NetworkMembers):
             raise InvalidInput(
                 f"only networks can be fused, got {type(given).__name__}; use as_module() instead"
@@ -459,7 +461,7 @@ class EnsembleModule(nn.Module):
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
         ensemble._known_set()
-        trained = ensemble.trained()
+        trained = ensemble.trained_names()
         for name, tensor in ensemble.tensors().items():
             self._store(name, tensor.detach().clone(), trained=name in trained)
         self._ensemble = ensemble
@@ -520,12 +522,12 @@ class EnsembleModule(nn.Module):
                 "or lower the precision of ensemble.fuse()"
             )
 
-        def moved(tensor: Tensor) -> Tensor:
+        def move_tensor(tensor: Tensor) -> Tensor:
             made = fn(tensor)
             keeps = id(tensor) in fixed and made.dtype != tensor.dtype
             return tensor.to(made.device) if keeps else made
 
-        super()._apply(moved, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(move_tensor, recurse)  # type: ignore[no-untyped-call]
         self._refresh()
         if before == torch.float64 != self.dtype:
             warnings.warn(NO_GUARANTEE, FitWarning, stacklevel=3)

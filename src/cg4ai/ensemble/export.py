@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import Array
 from cg4ai.runs import files
 
@@ -39,7 +39,7 @@ REDUCED = ("sum", "amax", "amin", "any", "all", "mean", "prod")  # along axes: t
 CENTRE, DEGREE, FAR = 3.75, 20, 30.0
 
 
-class WithTheta(nn.Module):
+class ThetaModule(nn.Module):
     """Outputs (n, r) of an ensemble, and how far its shield moved them, (n,)."""
 
     def __init__(self, module: EnsembleModule) -> None:
@@ -50,7 +50,9 @@ class WithTheta(nn.Module):
         return self.module(inputs), self.module.theta(inputs)
 
 
-def exported(module: nn.Module, input_size: int, *, rows: int | None = None) -> ExportedProgram:
+def export_program(
+    module: nn.Module, input_size: int, *, rows: int | None = None
+) -> ExportedProgram:
     """A graph of elementary operations; for any number of inputs, or for `rows` of them."""
     program = _traced(module, input_size, rows)
     with _quietly():
@@ -77,11 +79,11 @@ def export_onnx(
     names: tuple[str, str] = ("inputs", "outputs"),
 ) -> Path:
     """Write the ensemble as an ONNX model; `names` are those of its input and output."""
-    files.write_bytes(path, onnx_model(ensemble, precision=precision, names=names))
+    files.write_bytes(path, build_onnx_model(ensemble, precision=precision, names=names))
     return path
 
 
-def onnx_model(
+def build_onnx_model(
     ensemble: Ensemble,
     *,
     precision: Precision = "float64",
@@ -95,9 +97,9 @@ def onnx_model(
     if precision not in ("float64", "float32"):
         hint = did_you_mean(str(precision), ("float64", "float32"))
         raise InvalidInput(f"precision must be float64 or float32, got {precision!r}{hint}")
-    onnx = optional("onnx")
-    optional("onnxscript")  # what torch makes ONNX models with
-    program = exported(ensemble.to("cpu").as_module(), ensemble.input_size)
+    onnx = import_optional("onnx")
+    import_optional("onnxscript")  # what torch makes ONNX models with
+    program = export_program(ensemble.to("cpu").as_module(), ensemble.input_size)
     # what is elementary already is not spelled out again
     model = _converted(_traced(_exact(program), ensemble.input_size), names)
     _named(model.graph, names)
@@ -110,7 +112,7 @@ def onnx_model(
     if precision == "float32":
         _lowered(model.graph, onnx)
     else:
-        kept_apart(model.graph, onnx)
+        expand_scalar_factors(model.graph, onnx)
     onnx.checker.check_model(model)
     data: bytes = model.SerializeToString()
     return data
@@ -138,9 +140,9 @@ def _converted(program: ExportedProgram, names: tuple[str, str]) -> Any:
     return made.model_proto
 
 
-def difference(ensemble: Ensemble, model: bytes, inputs: Array) -> float:
+def compute_difference(ensemble: Ensemble, model: bytes, inputs: Array) -> float:
     """How far an ONNX model's outputs are from `predict` at inputs (n, d), at most."""
-    runtime = optional("onnxruntime")
+    runtime = import_optional("onnxruntime")
     session = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
     (entry,) = session.get_inputs()
     kind = np.float64 if entry.type == "tensor(double)" else np.float32
@@ -155,7 +157,7 @@ def _named(graph: Any, names: Sequence[str]) -> None:
         value.type.tensor_type.shape.dim[0].dim_param = "n"
 
 
-def kept_apart(graph: Any, onnx: Any) -> None:
+def expand_scalar_factors(graph: Any, onnx: Any) -> None:
     """Factors that are single numbers become rows of that number.
 
     onnxruntime fuses a product by a scalar with a matrix product next to it, and rounds the scalar
@@ -187,7 +189,7 @@ def _lowered(graph: Any, onnx: Any) -> None:
     double, single = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
     ends = np.finfo(np.float32)
 
-    def lowered(tensor: Any, toward: float | None = None) -> None:
+    def lower_tensor(tensor: Any, toward: float | None = None) -> None:
         if tensor.data_type == double:
             values = onnx.numpy_helper.to_array(tensor)
             # what is finite stays so: 0 times infinity would be no number
@@ -200,13 +202,13 @@ def _lowered(graph: Any, onnx: Any) -> None:
 
     inwards = _clamped_to(graph)
     for tensor in graph.initializer:
-        lowered(tensor, inwards.get(tensor.name))
+        lower_tensor(tensor, inwards.get(tensor.name))
     for node in graph.node:
         for attribute in node.attribute:
             if attribute.name == "to" and attribute.i == double:
                 attribute.i = single
             if attribute.HasField("t"):
-                lowered(attribute.t)
+                lower_tensor(attribute.t)
     for value in (*graph.input, *graph.output, *graph.value_info):
         if value.type.tensor_type.elem_type == double:
             value.type.tensor_type.elem_type = single
@@ -255,7 +257,7 @@ def _exact(program: ExportedProgram) -> nn.Module:
     tensors[aten.clamp.default] = aten.clamp.Tensor
     takes = {*tensors.values(), *(getattr(aten, name).Tensor for name in COMPUTED)}
 
-    def kept(value: Any) -> Any:
+    def register_number(value: Any) -> Any:
         if not isinstance(value, float):
             return value
         name = f"number_{len(dict(module.named_buffers()))}"
@@ -269,13 +271,13 @@ def _exact(program: ExportedProgram) -> nn.Module:
             node.args = (node.args[0], axes, *node.args[2:])
         if node.target is aten.scalar_tensor.default and node.kwargs["dtype"] is torch.float64:
             with module.graph.inserting_before(node):
-                node.replace_all_uses_with(kept(float(node.args[0])))
+                node.replace_all_uses_with(register_number(float(node.args[0])))
         elif (target := tensors.get(node.target, node.target)) in takes and any(
             isinstance(one, float) for one in (*node.args, *node.kwargs.values())
         ):
             with module.graph.inserting_before(node):
-                node.args = tuple(map(kept, node.args))
-                node.kwargs = {name: kept(one) for name, one in node.kwargs.items()}
+                node.args = tuple(map(register_number, node.args))
+                node.kwargs = {name: register_number(one) for name, one in node.kwargs.items()}
             node.target = target
     module.graph.eliminate_dead_code()
     module.recompile()
@@ -397,9 +399,9 @@ class ErfcSeries(NamedTuple):
 def erfc_series() -> ErfcSeries:
     """The series for (1 + 2 t) exp(t^2) erfc(t), which is smooth in u up to infinity."""
 
-    def scaled(u: Array) -> Array:
+    def compute_scaled_erfc(u: Array) -> Array:
         t = CENTRE * (1 + u) / (1 - u)
         return np.asarray(erfcx(t) * (1 + 2 * t))
 
-    coefficients: Any = chebyshev.chebinterpolate(scaled, DEGREE)
+    coefficients: Any = chebyshev.chebinterpolate(compute_scaled_erfc, DEGREE)
     return ErfcSeries(CENTRE, FAR, tuple(float(one) for one in coefficients))

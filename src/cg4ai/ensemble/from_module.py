@@ -17,7 +17,7 @@ from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members.affine_maps import affine_member
+from cg4ai.members.affine_maps import build_affine_member
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
@@ -26,17 +26,17 @@ from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.shielded import Shield as MemberShield
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.nn import Completion, OutputSet, Shield
-from cg4ai.nn.anchoring import guards_of
+from cg4ai.nn.anchoring import build_guards
 from cg4ai.nn.rule_layer import RuleLayer
 from cg4ai.protocols import Members
-from cg4ai.rules.equality import joined
+from cg4ai.rules.equality import join_equalities
 from cg4ai.rules.regions import Region
 
 IGNORED = (nn.Identity, nn.Dropout)  # nothing in evaluation
 NAME = "network"  # what stands for code of the user's own in files
 
 
-def ensemble_of(module: nn.Module, region: Region | None = None) -> Ensemble:
+def build_ensemble(module: nn.Module, region: Region | None = None) -> Ensemble:
     """The network as an ensemble of one member, in float64 and in evaluation mode.
 
     `module` is an `nn.Sequential` or a `SequentialWithInput`. Linear layers with one kind of ReLU,
@@ -59,7 +59,7 @@ def ensemble_of(module: nn.Module, region: Region | None = None) -> Ensemble:
     return Ensemble((whole,), Layout.single(members.output_size))
 
 
-def region_of_layers(module: nn.Module) -> Region | None:
+def find_region(module: nn.Module) -> Region | None:
     """The one region that the shields of a network were given for all their rules, if any was."""
     found = [one.region for one in module.modules() if isinstance(one, Shield)]
     given = [one for one in found if one is not None]
@@ -148,9 +148,9 @@ def _activation(layer: nn.Module) -> str | None:
 def _behind(members: Members, layer: nn.Module, region: Region | None) -> Members:
     """Members that end in what the layer does."""
     if isinstance(layer, Completion):
-        source = joined(list(layer.requirements), input_size=members.input_size)
+        source = join_equalities(list(layer.requirements), input_size=members.input_size)
         projected = members.output_size == layer.output_size
-        return CompletedMembers(members, source.projected() if projected else source)
+        return CompletedMembers(members, source.project() if projected else source)
     if isinstance(layer, OutputSet):
         return ArrangedMembers(members, layer.source)
     assert isinstance(layer, Shield)
@@ -160,9 +160,9 @@ def _behind(members: Members, layer: nn.Module, region: Region | None) -> Member
             "the rules of this Shield name no region; give certify one, region=Box(lower, upper)",
             code="missing-argument",
         )
-    guards = guards_of(layer.requirements, region=place, output_size=layer.output_size)
+    guards = build_guards(layer.requirements, region=place, output_size=layer.output_size)
     anchor = layer.anchor
     if anchor.is_constant:
         anchor = AffineMap.constant(anchor.offsets, members.input_size)
-    shield = MemberShield(affine_member(anchor), guards, layer.within.tied)
+    shield = MemberShield(build_affine_member(anchor), guards, layer.within.tied)
     return ShieldedMembers(members, shield)

@@ -20,7 +20,7 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.members.trees import TreeMembers
-from cg4ai.nn.set_projection import lacking
+from cg4ai.nn.set_projection import distribute_remainder
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.output_sets import OutputRule, OutputSet
@@ -55,7 +55,7 @@ class Arrangement(NamedTuple):
 Form = Hulls | Arrangement
 
 
-def keeps(ensemble: Ensemble, rule: OutputRule) -> bool:
+def keeps_set(ensemble: Ensemble, rule: OutputRule) -> bool:
     """Whether every member that is used keeps it at every input, but for rounding."""
     return _within(ensemble, rule.output_set(ensemble.output_size))
 
@@ -63,18 +63,21 @@ def keeps(ensemble: Ensemble, rule: OutputRule) -> bool:
 def _within(ensemble: Ensemble, source: OutputSet) -> bool:
     """Whether all members that are used, and anchors, have outputs in the set, but for rounding."""
     matrix, bound = source.rows
-    forms = output_forms(ensemble, matrix)
+    forms = find_output_forms(ensemble, matrix)
     return bool(forms) and all(
-        (least(one, matrix) >= bound - EXACT * (np.abs(bound) + np.abs(matrix) @ _sizes(one))).all()
+        (
+            compute_least(one, matrix)
+            >= bound - EXACT * (np.abs(bound) + np.abs(matrix) @ _sizes(one))
+        ).all()
         for one in forms
     )
 
 
-def common_set(ensemble: Ensemble) -> OutputSet | None:
+def find_common_set(ensemble: Ensemble) -> OutputSet | None:
     """A set that all members keep by their structure; None where none is known.
 
     It is the set that members were built for, or that of numbers between 0 and 1. Sums of weighted
-    members leave it by rounding alone, so outputs are put back into it (`settled`).
+    members leave it by rounding alone, so outputs are put back into it (`correct_rounding`).
     """
     arranged = next(filter(None, (_built_for(part.members) for part in ensemble.used)), None)
     if arranged is not None and len(ensemble.layout) == 1:
@@ -119,7 +122,7 @@ def _shares(members: Members) -> bool:
     return bool((least >= -EXACT).all() and (most <= 1 + EXACT).all())
 
 
-def settled(source: OutputSet, outputs: Tensor) -> Tensor:
+def correct_rounding(source: OutputSet, outputs: Tensor) -> Tensor:
     """(..., r) -> (..., r): in the set, of outputs that are outside it by rounding alone.
 
     Ends and orders are kept exactly in the precision of `outputs`, totals as rounding allows. All
@@ -137,7 +140,7 @@ def settled(source: OutputSet, outputs: Tensor) -> Tensor:
             torch.as_tensor(end, dtype=y.dtype, device=y.device).expand(y.shape[-1])[place]
             for end in (low, high)
         )
-        moved = own + lacking(own.detach(), least, most, one.value)
+        moved = own + distribute_remainder(own.detach(), least, most, one.value)
         y = y.index_copy(-1, place, torch.clamp(moved, least, most))
     for chain in source.chains:
         place = torch.tensor(chain, device=y.device)
@@ -158,7 +161,7 @@ def _ends(values: Array, like: Tensor, *, up: bool) -> Any:
     return torch.as_tensor(values).to(device=like.device, dtype=like.dtype)
 
 
-def output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:
+def find_output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:
     """Those of all members that are used, and of anchors; none where some member has no form.
 
     `matrix` (m, r) are the rows that are asked about: a shield that moves outputs of one row by
@@ -172,7 +175,7 @@ def output_forms(ensemble: Ensemble, matrix: Array) -> list[Form]:
     return [form for forms in found for form in forms]
 
 
-def least(form: Form, matrix: Array) -> Array:
+def compute_least(form: Form, matrix: Array) -> Array:
     """(m,): what `matrix @ y` is at least for all outputs of the form."""
     if isinstance(form, Hulls):
         values = form.points @ matrix.T
@@ -207,7 +210,7 @@ def _tied(form: Arrangement, row: Array) -> float:
     return -np.inf
 
 
-def arrangement(source: OutputSet) -> Arrangement:
+def build_arrangement(source: OutputSet) -> Arrangement:
     """The set in arrays."""
     size = source.output_size
     chain, rank, total = (np.full(size, -1, np.int64) for _ in range(3))
@@ -226,7 +229,7 @@ def _forms(members: Members, matrix: Array) -> Iterator[Form]:
         if own and anchors and _together(matrix, members.shield.blending.components):
             yield from (*own, *anchors)
     elif isinstance(members, ArrangedMembers):
-        yield arrangement(members.output_set)
+        yield build_arrangement(members.output_set)
     elif isinstance(members, ConstantMembers):
         for values in members.values.cpu().numpy():
             yield Hulls(values[None], np.zeros(1, np.int64))

@@ -14,7 +14,7 @@ NORMAL = 1.959964  # intervals have 95 % confidence
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class RateEstimate:
     """A rate, or a difference of two, over `count` inputs, with its 95 % interval for new ones.
 
     Rates of decisions have Wilson's interval; means of scores and differences the normal one. It
@@ -41,7 +41,7 @@ class GroupRate:
     group: str
     value: float
     count: int
-    held_out: Estimate | None = None
+    held_out: RateEstimate | None = None
     least: float | None = None
     most: float | None = None
 
@@ -59,7 +59,7 @@ class GroupRate:
         return told if self.held_out is None else f"{told}; held out {self.held_out}"
 
 
-def group_rates(
+def compute_group_rates(
     rule: GroupRates, scores: Array, held: NDArray[np.bool_] | None = None
 ) -> tuple[GroupRate, ...]:
     """Rates of all groups, then their differences; `scores` (m,) at the inputs of the rule.
@@ -80,7 +80,7 @@ def group_rates(
         )
         for cell in cells
     ]
-    for a, b in rule.compared() if rule.tolerance is not None else ():
+    for a, b in rule.pair_cells() if rule.tolerance is not None else ():
         found.append(
             GroupRate(
                 f"group {a.group!r} minus group {b.group!r}{a.condition}",
@@ -98,24 +98,24 @@ def _held(cell: Cell, scores: Array, held: NDArray[np.bool_] | None) -> Array:
     return scores[:0] if held is None else scores[cell.inputs & held]
 
 
-def _estimate(values: Array, *, decided: bool) -> Estimate | None:
+def _estimate(values: Array, *, decided: bool) -> RateEstimate | None:
     count = len(values)
     if count < 2:
         return None
     mean = float(values.mean())
     if not decided:
         half = NORMAL * float(values.std(ddof=1)) / np.sqrt(count)
-        return Estimate(mean, count, mean - half, mean + half)
+        return RateEstimate(mean, count, mean - half, mean + half)
     share = NORMAL**2 / count
     middle = (mean + share / 2) / (1 + share)
     half = float(np.sqrt(mean * (1 - mean) * share + share**2 / 4)) / (1 + share)
-    return Estimate(mean, count, max(0.0, middle - half), min(1.0, middle + half))
+    return RateEstimate(mean, count, max(0.0, middle - half), min(1.0, middle + half))
 
 
-def _difference(one: Array, other: Array) -> Estimate | None:
+def _difference(one: Array, other: Array) -> RateEstimate | None:
     if min(len(one), len(other)) < 2:
         return None
     value = float(one.mean() - other.mean())
     error = float(np.sqrt(one.var(ddof=1) / len(one) + other.var(ddof=1) / len(other)))
     half = NORMAL * error
-    return Estimate(value, len(one) + len(other), value - half, value + half)
+    return RateEstimate(value, len(one) + len(other), value - half, value + half)

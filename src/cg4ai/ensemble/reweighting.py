@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.sparse import bmat, csc_matrix, csr_matrix, identity
 
-from cg4ai.colgen.pricing.reduced_cost import all_values
+from cg4ai.colgen.pricing.reduced_cost import compute_all_values
 from cg4ai.conflicts import Conflict, Scope
-from cg4ai.conflicts.irreducible import Elastic, System, search
+from cg4ai.conflicts.irreducible import ElasticProgram, System, search
 from cg4ai.data import arrays
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
 from cg4ai.ensemble.shield import ShieldedEnsemble
@@ -27,7 +27,7 @@ ROOM = 1e-8  # rows are asked for this much more, so that recomputed predictions
 
 
 @dataclass(frozen=True)
-class Changes:
+class PredictionChanges:
     """How the predictions of two ensembles differ at some inputs.
 
     `answers` are the positions of inputs that are decided otherwise, which is by the highest output
@@ -46,30 +46,30 @@ class Changes:
         )
 
 
-def changes(before: Ensemble, after: Ensemble, inputs: Any) -> Changes:
+def compute_changes(before: Ensemble, after: Ensemble, inputs: Any) -> PredictionChanges:
     """What became of the predictions at `inputs` (n, d)."""
-    x = arrays.table(inputs, "the inputs to compare at")
+    x = arrays.as_table(inputs, "the inputs to compare at")
     old, new = (one.predict(x, outside="ignore") for one in (before, after))
     other = np.empty(0, np.int64)
     if old.shape[1] > 1:
         decided = [one.decide(x, outside="ignore") for one in (before, after)]
         other = np.flatnonzero(decided[0] != decided[1])
     apart = np.abs(new - old)
-    return Changes(len(x), other, float(apart.mean()), float(apart.max(initial=0.0)))
+    return PredictionChanges(len(x), other, float(apart.mean()), float(apart.max(initial=0.0)))
 
 
 @dataclass(frozen=True)
-class Patched:
+class PatchResult:
     """The new ensemble, the share of weight that moved, and what changed at the inputs given."""
 
     ensemble: Ensemble
     moved: float
-    changes: Changes | None = None
+    changes: PredictionChanges | None = None
 
 
-def patched(
+def patch_ensemble(
     ensemble: Ensemble, requirements: Sequence[Requirement], *, inputs: Any = None
-) -> Patched:
+) -> PatchResult:
     """New weights that keep these requirements and are nearest to the old ones (sum of changes).
 
     Decisions under a `DecisionRate` have weights of their own and stay as they are.
@@ -83,7 +83,7 @@ def patched(
     rows = _rows(ensemble, requirements)
     table = np.concatenate(
         [
-            all_values(rows, part.members, part.blocks, str(ensemble.device))
+            compute_all_values(rows, part.members, part.blocks, str(ensemble.device))
             for part in ensemble.parts
         ],
         axis=1,
@@ -106,8 +106,8 @@ def patched(
         )
         raise InvalidInput(f"{_why(system, rows, requirements)}; train further members")
     made = _reweighted(ensemble, new, blocks)
-    found = None if inputs is None else changes(ensemble, made, inputs)
-    return Patched(made, float(np.abs(new - old).sum() / 2 / len(ensemble.layout)), found)
+    found = None if inputs is None else compute_changes(ensemble, made, inputs)
+    return PatchResult(made, float(np.abs(new - old).sum() / 2 / len(ensemble.layout)), found)
 
 
 def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
@@ -167,7 +167,7 @@ def _nearest(old: Array, table: Array, bounds: Array, convexity: Any) -> Array |
 def _why(system: System, rows: RowSet, requirements: Sequence[Requirement]) -> str:
     owner = np.concatenate([np.full(len(batch), batch.requirement) for batch in rows.batches])
     few = len(owner) <= MOST_ROWS
-    found = search(Elastic(system, 1e-9), owner) if few else None
+    found = search(ElasticProgram(system, 1e-9), owner) if few else None
     if found is None:
         return "no weights of these members were found that keep the requirements"
 
@@ -177,7 +177,7 @@ def _why(system: System, rows: RowSet, requirements: Sequence[Requirement]) -> s
             rows.batches[number], row - int(np.flatnonzero(owner == number)[0])
         )
 
-    return str(Conflict.named(Scope.MEMBERS, found, requirements, owner=owner, text=text))
+    return str(Conflict.from_clauses(Scope.MEMBERS, found, requirements, owner=owner, text=text))
 
 
 def _reweighted(ensemble: Ensemble, weights: Array, blocks: IntArray) -> Ensemble:

@@ -26,8 +26,8 @@ from cg4ai.errors import InvalidInput, MissingFactory, RunFolderError
 from cg4ai.layout import Layout
 from cg4ai.members import restore
 from cg4ai.members.mixture import Part
-from cg4ai.records import Array, IntArray, below
-from cg4ai.rules.guards import restored_guards, stored_guards
+from cg4ai.records import Array, IntArray, select_prefixed
+from cg4ai.rules.guards import dump_guards, load_guards
 from cg4ai.rules.quadratic import square_of_factor
 from cg4ai.runs import files
 
@@ -77,13 +77,13 @@ def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     record = read_record(folder)
     arrays = _with_squares(files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays"))))
     try:
-        ensemble = restored(Description(record, arrays), factories or {})
+        ensemble = restore_ensemble(Description(record, arrays), factories or {})
         _refuse_other(Description(record, arrays), describe(ensemble))
         return ensemble
     except MissingFactory:  # nothing is damaged
         raise
     except InvalidInput as error:
-        raise files.damaged(Path(folder) / RECORD, str(error)) from error
+        raise files.make_damage_error(Path(folder) / RECORD, str(error)) from error
 
 
 def _with_squares(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -101,8 +101,8 @@ def _refuse_other(read: Description, written: Description) -> None:
     docs/runs.md, as the checker does, read the same.
     """
     stated = {name: value for name, value in read.record.items() if name not in HEADER}
-    own: dict[str, Any] = files.plain(written.record)
-    found = files.difference(stated, own, RECORD)
+    own: dict[str, Any] = files.to_plain(written.record)
+    found = files.find_difference(stated, own, RECORD)
     if found is None:
         found = files.arrays_difference(read.arrays, written.arrays)
         found = found and f"{ARRAYS} {found}"
@@ -121,7 +121,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
 
 
 def describe(ensemble: Ensemble, prefix: str = "") -> Description:
-    """All that an ensemble is, for `restored`; names of arrays begin with `prefix`."""
+    """All that an ensemble is, for `restore_ensemble`; names of arrays begin with `prefix`."""
     states = [part.members.state() for part in ensemble.parts]
     record: dict[str, Any] = {
         "about": ensemble.about,
@@ -133,13 +133,13 @@ def describe(ensemble: Ensemble, prefix: str = "") -> Description:
     arrays = files.member_arrays(states, prefix)
     if isinstance(ensemble, ShieldedEnsemble):
         anchor = describe(ensemble.anchor, f"{prefix}anchor.")
-        guards, kept = stored_guards(ensemble.guards)
+        guards, kept = dump_guards(ensemble.guards)
         record["shield"] = {"anchor": anchor.record, "guards": guards}
         arrays |= anchor.arrays | {f"{prefix}{name}": array for name, array in kept.items()}
     return Description(record, arrays)
 
 
-def restored(described: Description, factories: Factories, prefix: str = "") -> Ensemble:
+def restore_ensemble(described: Description, factories: Factories, prefix: str = "") -> Ensemble:
     """The ensemble that `describe` was given; InvalidInput where the description is none."""
     record = described.record
     ensemble = Ensemble(
@@ -151,8 +151,8 @@ def restored(described: Description, factories: Factories, prefix: str = "") -> 
         return ensemble
     shield = _object(record["shield"], "shield")
     described = Description(_object(shield.get("anchor"), "anchor"), described.arrays)
-    anchor = restored(described, factories, f"{prefix}anchor.")
-    guards = restored_guards(shield.get("guards"), below(described.arrays, prefix), factories)
+    anchor = restore_ensemble(described, factories, f"{prefix}anchor.")
+    guards = load_guards(shield.get("guards"), select_prefixed(described.arrays, prefix), factories)
     sizes = {
         (ensemble.input_size, ensemble.output_size),
         (anchor.input_size, anchor.output_size),

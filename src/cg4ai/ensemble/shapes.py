@@ -31,16 +31,16 @@ def keeps(ensemble: Ensemble, shape: Shape) -> bool:
     """Whether every member that is used keeps it at every input, as its arrays show."""
     if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
         return False
-    return not any(obstacle(part.members, shape) for part in ensemble.used)
+    return not any(find_obstacle(part.members, shape) for part in ensemble.used)
 
 
-def obstacle(members: Members, shape: Shape) -> str:
+def find_obstacle(members: Members, shape: Shape) -> str:
     """Why these members do not all keep the shape by how they are built; empty if they do."""
     found = list(_moves(members, shape))
     kind = getattr(members, "kind", type(members).__name__)
     if len(members) and not found:
         return f"members of kind {kind!r} show no shape by how they are built"
-    may = reach.allowed([shape], members.input_size)
+    may = reach.find_allowed_moves([shape], members.input_size)
     for number, moves in enumerate(found):
         beyond = (moves & ~may).any(axis=(0, 2))
         if beyond.any():
@@ -63,8 +63,10 @@ def _moves(members: Members, shape: Shape) -> Iterator[reach.Moves]:
         rows = shape.differences(size) if under else shape.functionals(size)
         for number in range(len(members)):
             own = {name: array[number] for name, array in arrays.items()}
-            found = reach.of_network(own, rows, depth=made.depth, activation=made.activation)
-            yield reach.under_softmax(found) if under else found
+            found = reach.find_network_moves(
+                own, rows, depth=made.depth, activation=made.activation
+            )
+            yield reach.apply_softmax(found) if under else found
     elif isinstance(members, TreeMembers):
         under = members.link == "softmax"
         rows = shape.differences(size) if under else shape.functionals(size)
@@ -74,8 +76,8 @@ def _moves(members: Members, shape: Shape) -> Iterator[reach.Moves]:
                 for name in ("feature", "left", "right", "value", "factor", "subset")
                 if getattr(members, name) is not None
             }
-            found = reach.of_trees(own | {"input_size": members.input_size}, rows)
-            yield reach.under_softmax(found) if under else found
+            found = reach.find_tree_moves(own | {"input_size": members.input_size}, rows)
+            yield reach.apply_softmax(found) if under else found
     elif isinstance(members, NestedMembers):
         yield from _nested_moves(members, shape)
     elif isinstance(members, ArrangedMembers) and not shape.logits and not shape.ordered:
@@ -83,8 +85,8 @@ def _moves(members: Members, shape: Shape) -> Iterator[reach.Moves]:
         asked = np.flatnonzero(shape.functionals(size).any(axis=0))
         for found in _moves(members.inner, every):
             whole = np.broadcast_to(found, (size, *found.shape[1:]))
-            yield reach.arranged(whole, members.layer.source)[asked]
-    elif isinstance(members, CompletedMembers) and (folded := members.folded()) is not None:
+            yield reach.map_into_set(whole, members.layer.source)[asked]
+    elif isinstance(members, CompletedMembers) and (folded := members.fold()) is not None:
         yield from _moves(folded, shape)
 
 
@@ -104,7 +106,7 @@ def _nested_moves(members: NestedMembers, shape: Shape) -> Iterator[reach.Moves]
         yield np.concatenate(parts)
 
 
-def worst_pairs(ensemble: Ensemble, shape: Shape, pairs: int = PAIRS) -> tuple[Array, Array]:
+def find_worst_pairs(ensemble: Ensemble, shape: Shape, pairs: int = PAIRS) -> tuple[Array, Array]:
     """(violations (m,), inputs (m, d)): how far outputs move against the shape, from there on."""
     low, high = _range(ensemble)
     generator = np.random.default_rng(0)

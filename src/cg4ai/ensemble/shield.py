@@ -2,7 +2,8 @@
 
 At inference `(1 - theta) f(x) + theta anchor(x)` with one scalar theta per input, 0 where f keeps
 every rule and otherwise the smallest that restores the linear ones, in closed form;
-docs/mathematics.md has the proof. `Ensemble.shielded` makes one, `save` and `cg4ai.load` keep it.
+docs/mathematics.md has the proof. `Ensemble.apply_shield` makes one, `save` and `cg4ai.load` keep
+it.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ import torch
 from torch import Tensor, nn
 
 from cg4ai.anchors.affine_maps import AffineMap
-from cg4ai.anchors.search import proven, refuse_broken, worst_case
+from cg4ai.anchors.search import check_anchor_outputs, find_worst_case, is_proven
 from cg4ai.data import arrays
 from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members.affine_maps import affine_map
+from cg4ai.members.affine_maps import find_affine_map
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.nn.blending import Blend
-from cg4ai.records import Array, below
+from cg4ai.records import Array, select_prefixed
 from cg4ai.rules import Requirement
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.regions import Region
-from cg4ai.rules.violations import candidates, predictions
+from cg4ai.rules.violations import predictions, sample_candidates
 from cg4ai.runs import files
 
 VERTICES = 512  # looked at when an anchor cannot be checked exactly
@@ -106,7 +107,7 @@ class ShieldedEnsemble(Ensemble):
     @property
     def shield_digest(self) -> str:
         guards = [str(one.key) for one in self.guards]
-        content = [claims.mixture_digest(self.anchor), guards]
+        content = [claims.compute_mixture_digest(self.anchor), guards]
         return hashlib.sha256(files.json_line(content)).hexdigest()
 
     @property
@@ -128,7 +129,7 @@ class ShieldedEnsemble(Ensemble):
         if inputs.device != self.device:
             return self.outputs(inputs.to(self.device)).to(inputs.device)
         mixed = super().outputs(inputs)
-        return self._put_back(self._blend.restored(inputs, mixed, self.anchor.outputs))
+        return self._put_back(self._blend.repair_outputs(inputs, mixed, self.anchor.outputs))
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far each output is moved towards the anchor."""
@@ -140,7 +141,9 @@ class ShieldedEnsemble(Ensemble):
         return self._put_back(self._moved(inputs)[0])
 
     def _moved(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return self._blend.moved(inputs, super().outputs(inputs), self.anchor.outputs(inputs))
+        return self._blend.blend_outputs(
+            inputs, super().outputs(inputs), self.anchor.outputs(inputs)
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         anchor = {f"anchor.{name}": tensor for name, tensor in self.anchor.tensors().items()}
@@ -148,7 +151,7 @@ class ShieldedEnsemble(Ensemble):
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         made = super().with_tensors(tensors)
-        made._anchor = self.anchor.with_tensors(below(tensors, "anchor."))
+        made._anchor = self.anchor.with_tensors(select_prefixed(tensors, "anchor."))
         made._blend = self._blend.with_tensors(tensors)
         return made
 
@@ -175,10 +178,10 @@ class ShieldedEnsemble(Ensemble):
         )
 
 
-def shield(
+def build_shield(
     ensemble: Ensemble, anchor: Any, requirements: Requirement | Sequence[Requirement]
 ) -> ShieldedEnsemble:
-    """See `Ensemble.shielded`."""
+    """See `Ensemble.apply_shield`."""
     listed = list(requirements) if isinstance(requirements, Sequence) else [requirements]
     if not listed:
         raise InvalidInput("a shield needs at least one requirement to keep")
@@ -204,7 +207,7 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
                     "take(...), or give an Ensemble with weights"
                 )
         else:
-            values = arrays.vector(anchor, "the anchor", ensemble.output_size)
+            values = arrays.as_vector(anchor, "the anchor", ensemble.output_size)
             members = ConstantMembers(values[None], ensemble.input_size)
         layout = Layout.single(members.output_size)
         given = Ensemble(
@@ -219,7 +222,7 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
     return given
 
 
-def anchor_checks(ensemble: Ensemble) -> dict[tuple[Any, ...], AnchorCheck]:
+def find_anchor_checks(ensemble: Ensemble) -> dict[tuple[Any, ...], AnchorCheck]:
     """What is known of the anchors, for every rule that is kept, by the guard's key.
 
     Of several anchors, those of members shielded otherwise, the one with least room counts.
@@ -236,11 +239,11 @@ def anchor_checks(ensemble: Ensemble) -> dict[tuple[Any, ...], AnchorCheck]:
     return found
 
 
-def kept_by_shield(ensemble: Ensemble, requirement: Requirement) -> AnchorCheck | None:
+def find_shield_check(ensemble: Ensemble, requirement: Requirement) -> AnchorCheck | None:
     """How it is known that a shield keeps the requirement everywhere; None if it is not."""
     if not isinstance(requirement.region, Region) or not ensemble.guards:
         return None
-    check = anchor_checks(ensemble).get(guard_of(requirement, ensemble.output_size).key)
+    check = find_anchor_checks(ensemble).get(guard_of(requirement, ensemble.output_size).key)
     return check if check is not None and check.exact else None
 
 
@@ -251,11 +254,11 @@ def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
         value = predictions(anchor, np.zeros((1, anchor.input_size)))[0].numpy()
         known: AffineMap | None = AffineMap.constant(value, anchor.input_size)
     else:
-        known = affine_map(anchor.used[0].members) if len(anchor) == 1 else None
-    worst = None if known is None else worst_case(one, known)
-    points = candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
+        known = find_affine_map(anchor.used[0].members) if len(anchor) == 1 else None
+    worst = None if known is None else find_worst_case(one, known)
+    points = sample_candidates(one.region, VERTICES, torch.Generator().manual_seed(0))
     if known is not None and worst is not None:
-        if proven(one, worst, known):
+        if is_proven(one, worst, known):
             room = max(0.0, float(worst[0].min()))
             return AnchorCheck(one.name, exact=True, room=room, inputs=len(worst[1]))
         points = np.concatenate([worst[1], points])
@@ -263,6 +266,6 @@ def _checked(one: Guard, anchor: Ensemble) -> AnchorCheck:
         x = torch.as_tensor(points, device=anchor.device)
         outputs = anchor.outputs(x)
         found = one.rules.slack(x, outputs).cpu().numpy()
-    refuse_broken(one, points, outputs.cpu().numpy())
+    check_anchor_outputs(one, points, outputs.cpu().numpy())
     room = max(0.0, float(found.min()))
     return AnchorCheck(one.name, exact=False, room=room, inputs=len(points))

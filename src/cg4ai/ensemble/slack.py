@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 from cg4ai.data import arrays
-from cg4ai.ensemble.audit import row_violations
+from cg4ai.ensemble.audit import compute_row_violations
 from cg4ai.records import Array
 from cg4ai.rules import OutputRule, Shape
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.regions import Region
-from cg4ai.rules.violations import candidates, predictions, region_violations
+from cg4ai.rules.violations import predictions, region_violations, sample_candidates
 
 if TYPE_CHECKING:
     from cg4ai.ensemble.ensemble import Ensemble
@@ -37,14 +37,14 @@ class Slack:
     found: float | None = None
 
 
-def slack(ensemble: Ensemble, requirement: Requirement, inputs: Any = None) -> Slack:
+def compute_slack(ensemble: Ensemble, requirement: Requirement, inputs: Any = None) -> Slack:
     """The room of one requirement at each listed row, or at inputs of its region.
 
     `inputs` (n, d): where to look at rules over regions, as far as they lie there, and at rules
     that hold at every input; by default the centre, vertices and some inputs at random.
     """
     requirement.check(ensemble.input_size, ensemble.output_size)
-    points = None if inputs is None else arrays.matrix(inputs, "inputs", missing=True)
+    points = None if inputs is None else arrays.as_matrix(inputs, "inputs", missing=True)
     name, region = requirement.name, requirement.region
     if isinstance(requirement, Shape | Equality):
         return Slack(name, np.empty(0))
@@ -57,8 +57,8 @@ def slack(ensemble: Ensemble, requirement: Requirement, inputs: Any = None) -> S
         inside = np.empty((0, ensemble.input_size)) if points is None else points
         inside = inside[region.contains(inside)]
         if not len(inside):
-            inside = candidates(region, VERTICES, torch.Generator().manual_seed(0))
+            inside = sample_candidates(region, VERTICES, torch.Generator().manual_seed(0))
         return Slack(name, -region_violations(ensemble, requirement, inside).max(axis=1))
     rows = requirement.rows(0)
     assert rows is not None  # all others list their inputs
-    return Slack(name, -row_violations(requirement, ensemble, rows).violations)
+    return Slack(name, -compute_row_violations(requirement, ensemble, rows).violations)

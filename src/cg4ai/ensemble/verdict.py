@@ -45,7 +45,7 @@ class Verdict:
     doubtful: bool = False
 
 
-def coverage(
+def describe_coverage(
     strength: Strength,
     place: str,
     *,
@@ -68,7 +68,7 @@ def coverage(
     return f"VIOLATED at {inputs}{where}, {by}"
 
 
-def headline(verdicts: Sequence[Verdict]) -> str:
+def format_headline(verdicts: Sequence[Verdict]) -> str:
     """The first line of a result: whether all rules hold."""
     count = len(verdicts)
     if not count:
@@ -96,7 +96,7 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     return words + likely
 
 
-def coverage_lines(verdicts: Sequence[Verdict]) -> list[str]:
+def format_coverage(verdicts: Sequence[Verdict]) -> list[str]:
     """A line for each rule: its name, and where it holds."""
     width = min(WIDEST, max((len(one.rule) for one in verdicts), default=0))
     return [

@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai.data.batches import Batches, Raw, Source
+from cg4ai.data.batches import Batches, RawRows, Source
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.holdout import Kind, LabelledData, joined, merged, split
+from cg4ai.estimators.holdout import Kind, LabelledData, join_rows, merge_rows, split_rows
 from cg4ai.estimators.kinds import is_fitted, is_module
 from cg4ai.objectives import Batch, LossFunction, Supervised
 from cg4ai.records import Array, IntArray
@@ -28,7 +28,7 @@ TRIES = 1000  # reads in a row that gave nothing to train on
 
 
 @dataclass(frozen=True)
-class Looked:
+class DataScan:
     """What one pass over the data found; the rows kept are in order of their hashes.
 
     `count` rows in all, of `labels` so often `often`; features lie between `low` and `high` (d,).
@@ -52,9 +52,9 @@ class Looked:
     weighted: bool = False
 
 
-def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked:
+def scan_data(batches: Batches, check: Check, *, seed: int, labelled: bool) -> DataScan:
     """Read all rows once; `labelled` counts the distinct targets."""
-    kept: Kept | None = None
+    kept: RowReservoir | None = None
     count, weighted = 0, False
     often: dict[Any, int] = {}
     low = high = np.empty(0)
@@ -63,7 +63,7 @@ def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked
         weights, count = _weights(raw, count), count + len(inputs)
         weighted |= raw.weights is not None
         if kept is None:
-            kept = Kept(batches.keep, seed)
+            kept = RowReservoir(batches.keep, seed)
             low, high = inputs.min(0), inputs.max(0)
         low, high = np.minimum(low, inputs.min(0)), np.maximum(high, inputs.max(0))
         if labelled:
@@ -72,10 +72,10 @@ def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked
                 often[label] = often.get(label, 0) + count_of
         kept.add(inputs, targets, weights)
     assert kept is not None  # sources without rows are refused by themselves
-    if not kept.held:
+    if not kept.row_count:
         raise InvalidInput("no row has a weight above 0")
-    inputs, targets, weights, hashes = kept.rows()
-    looked = Looked(
+    inputs, targets, weights, hashes = kept.get_rows()
+    looked = DataScan(
         source=batches.source,
         inputs=inputs,
         targets=targets,
@@ -93,7 +93,7 @@ def look(batches: Batches, check: Check, *, seed: int, labelled: bool) -> Looked
     return looked if batches.held_out is None else _with_own(looked, batches.held_out, check)
 
 
-def _with_own(looked: Looked, given: Raw, check: Check) -> Looked:
+def _with_own(looked: DataScan, given: RawRows, check: Check) -> DataScan:
     """With the rows that the user holds out put before those kept."""
     inputs, targets = check(given.inputs, given.targets, False)
     weights = _weights(given, 0)
@@ -113,7 +113,7 @@ def _with_own(looked: Looked, given: Raw, check: Check) -> Looked:
     )
 
 
-def _checked(raw: Raw, check: Check, before: int) -> tuple[Array, NDArray[Any]]:
+def _checked(raw: RawRows, check: Check, before: int) -> tuple[Array, NDArray[Any]]:
     try:
         return check(raw.inputs, raw.targets, before == 0)
     except (TypeError, ValueError) as error:
@@ -121,7 +121,7 @@ def _checked(raw: Raw, check: Check, before: int) -> tuple[Array, NDArray[Any]]:
         raise InvalidInput(f"rows {before} to {last} of the batches: {error}") from error
 
 
-def _weights(raw: Raw, before: int) -> Array:
+def _weights(raw: RawRows, before: int) -> Array:
     if raw.weights is None:
         return np.ones(len(raw.inputs))
     wrong = ~(np.isfinite(raw.weights) & (raw.weights >= 0))
@@ -134,7 +134,7 @@ def _weights(raw: Raw, before: int) -> Array:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class TargetEncoding:
     """What targets and weights become: `targets` maps labels or numbers as they were read.
 
     `class_weights` (classes,) multiply the weights of rows; None where all are the same.
@@ -143,7 +143,7 @@ class Encoding:
     targets: Callable[[NDArray[Any]], Array | IntArray]
     class_weights: Array | None = None
 
-    def data(self, inputs: Array, targets: NDArray[Any], weights: Array) -> LabelledData:
+    def encode(self, inputs: Array, targets: NDArray[Any], weights: Array) -> LabelledData:
         known = self.targets(targets)
         if self.class_weights is not None:
             weights = weights * self.class_weights[known]
@@ -151,31 +151,31 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class Given:
+class FitData:
     """The rows of a fit as they came: all of them, or those kept of the ones `looked` at."""
 
     inputs: Array
     targets: NDArray[Any]
     weights: Array
-    looked: Looked | None = None
+    looked: DataScan | None = None
 
     @classmethod
-    def of(cls, looked: Looked) -> Given:
+    def from_scan(cls, looked: DataScan) -> FitData:
         """Where all rows were kept, they are rows like any others."""
         whole = looked.complete and not looked.own
         return cls(looked.inputs, looked.targets, looked.weights, None if whole else looked)
 
-    def labels(self) -> tuple[NDArray[Any], IntArray]:
+    def count_labels(self) -> tuple[NDArray[Any], IntArray]:
         """The sorted distinct targets, and how often each is there."""
         if self.looked is not None:
             return self.looked.labels, self.looked.often
         return np.unique(self.targets, return_counts=True)
 
-    def examples(self, encoding: Encoding) -> Examples:
-        data = encoding.data(self.inputs, self.targets, self.weights)
+    def make_examples(self, encoding: TargetEncoding) -> Examples:
+        data = encoding.encode(self.inputs, self.targets, self.weights)
         if self.looked is not None:
             return Examples(data, self.looked.count, encoding, self.looked)
-        data = merged(data)
+        data = merge_rows(data)
         return Examples(data, len(data.inputs), encoding)
 
 
@@ -185,21 +185,21 @@ class Examples:
 
     data: LabelledData
     count: int
-    encoding: Encoding
-    looked: Looked | None = None
+    encoding: TargetEncoding
+    looked: DataScan | None = None
 
-    def kinds(self, kinds: list[Any]) -> list[Any]:
+    def choose_kinds(self, kinds: list[Any]) -> list[Any]:
         """The kinds of members to train: of "auto" networks alone, where rows are read."""
         if self.looked is None:
             return kinds
         return ["network" if isinstance(kind, str) else kind for kind in kinds]
 
-    def parted(
+    def split(
         self, fraction: float, generator: np.random.Generator, *, about: bool = False
     ) -> tuple[LabelledData, LabelledData]:
         """(to train on, to weigh by); `about` so many: fewer where few rows are kept."""
         if self.looked is None:
-            trained, weighed = split(self.data, fraction, generator)
+            trained, weighed = split_rows(self.data, fraction, generator)
             if not len(weighed.inputs):
                 raise InvalidInput(
                     f"validation_fraction={fraction} of {len(self.data.inputs)} rows leaves none "
@@ -231,7 +231,7 @@ class Examples:
         if self.looked is None or self.looked.complete:
             return trained.objective(loss, kind)
         held_out = len(self.data.inputs) - len(trained.inputs)
-        return Streamed(trained, loss, kind, Stream(self.looked, self.encoding, held_out))
+        return StreamedSupervised(trained, loss, kind, Stream(self.looked, self.encoding, held_out))
 
 
 def check_kinds(kinds: list[Any]) -> None:
@@ -248,7 +248,7 @@ def check_kinds(kinds: list[Any]) -> None:
 class Stream:
     """The rows to train on, batch by batch, without those that are held out."""
 
-    def __init__(self, looked: Looked, encoding: Encoding, held_out: int) -> None:
+    def __init__(self, looked: DataScan, encoding: TargetEncoding, held_out: int) -> None:
         self.looked, self.encoding = looked, encoding
         self.weighted = looked.weighted or encoding.class_weights is not None
         # rows that the user holds out are not among those that are read
@@ -266,21 +266,21 @@ class Stream:
                 raise InvalidInput("there are no rows to train on beside those held out")
             parts.append(part)
             found += len(part.inputs)
-        rows = joined(parts)
+        rows = join_rows(parts)
         self._left = rows.take(np.arange(size, found)) if found > size else None
         return rows.take(np.arange(size))
 
     def _read(self, count: int, generator: torch.Generator) -> LabelledData:
-        raw = self.looked.source.some(count, generator)
+        raw = self.looked.source.take_rows(count, generator)
         inputs, targets = np.asarray(raw.inputs, np.float64), np.asarray(raw.targets)
         weights = np.ones(len(inputs)) if raw.weights is None else raw.weights
         kept = weights > 0
         if self.limit is not None:
             kept &= row_hashes(inputs, targets, self.looked.salt) > self.limit
-        return self.encoding.data(inputs[kept], targets[kept], weights[kept])
+        return self.encoding.encode(inputs[kept], targets[kept], weights[kept])
 
 
-class Streamed(Supervised):
+class StreamedSupervised(Supervised):
     """The mean loss over data of which `kept` are some, for members that train on batches."""
 
     stream: Stream
@@ -312,7 +312,7 @@ class Streamed(Supervised):
 Hashes = NDArray[np.uint64]
 
 
-class Kept:
+class RowReservoir:
     """The distinct rows of smallest hashes so far, each with the weight of all its copies."""
 
     def __init__(self, most: int, seed: int) -> None:
@@ -322,7 +322,7 @@ class Kept:
         self._parts: list[tuple[Array, NDArray[Any], Array, Hashes]] = []
 
     @property
-    def held(self) -> int:
+    def row_count(self) -> int:
         return sum(len(part[0]) for part in self._parts)
 
     def add(self, inputs: Array, targets: NDArray[Any], weights: Array) -> None:
@@ -332,10 +332,10 @@ class Kept:
             fits &= hashes <= self._largest
         if fits.any():
             self._parts.append((inputs[fits], targets[fits], weights[fits], hashes[fits]))
-        if self.held > 2 * self.most:  # seldom, for it copies all that are kept
-            self._parts = [self.rows()]
+        if self.row_count > 2 * self.most:  # seldom, for it copies all that are kept
+            self._parts = [self.get_rows()]
 
-    def rows(self) -> tuple[Array, NDArray[Any], Array, Hashes]:
+    def get_rows(self) -> tuple[Array, NDArray[Any], Array, Hashes]:
         """In order of their hashes, equal ones as one, as many as are kept."""
         inputs, targets, weights, hashes = (
             np.concatenate(parts) for parts in zip(*self._parts, strict=True)

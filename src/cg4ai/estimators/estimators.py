@@ -14,10 +14,10 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.estimators.batches import Encoding
-from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, checked_requirements
+from cg4ai.estimators.batches import TargetEncoding
+from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, check_requirements
 from cg4ai.estimators.frames import names_of
-from cg4ai.estimators.kinds import Task
+from cg4ai.estimators.kinds import LearningTask
 from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
 from cg4ai.estimators.score_check import quantile_score
 from cg4ai.objectives import Pinball
@@ -72,11 +72,11 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
         given = self._given(X, y, sample_weight, labelled=True)
         check_classification_targets(given.targets)
-        self.classes_, often = given.labels()
+        self.classes_, often = given.count_labels()
         positions = partial(_positions, classes=self.classes_)
-        examples = given.examples(Encoding(positions, self._class_weights(often)))
+        examples = given.make_examples(TargetEncoding(positions, self._class_weights(often)))
         data = examples.data
-        task = Task(
+        task = LearningTask(
             inputs=data.inputs,
             outputs=max(2, len(self.classes_)),
             links="softmax" if probability else "linear",
@@ -84,7 +84,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             output_limit=None if probability else self.output_limit,
         )
         loss = self.loss or ("log_loss" if probability else "cross_entropy")
-        own = [self._by_position(requirement) for requirement in checked_requirements(requirements)]
+        own = [self._by_position(requirement) for requirement in check_requirements(requirements)]
         return self._problem(examples, task, own, loss)
 
     def _class_weights(self, often: IntArray) -> Array | None:
@@ -136,7 +136,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         """The requirement with its labels as positions in `classes_`."""
         if isinstance(requirement, Shape):  # of logits only differences mean anything
             named: Shape = self._by_names(requirement)
-            return named.of_classes(max(2, len(self.classes_)), logits=self.scores == "logit")
+            return named.for_classes(max(2, len(self.classes_)), logits=self.scores == "logit")
         if not isinstance(requirement, Probability | Margin | DecisionRate):
             return requirement
         if requirement.labels is None or not _name_themselves(self.classes_):
@@ -234,16 +234,16 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         self.output_names_ = names_of(y)
         self._quantiles = levels
         self._flat = given.targets.ndim == 1 and not levels
-        examples = given.examples(Encoding(partial(_columns, copies=len(levels) or 1)))
+        examples = given.make_examples(TargetEncoding(partial(_columns, copies=len(levels) or 1)))
         data = examples.data
-        task = Task(
+        task = LearningTask(
             inputs=data.inputs,
             outputs=data.targets.shape[1],
             links="linear",
             targets=data.targets,
             quantiles=levels,
         )
-        asked = checked_requirements(requirements)
+        asked = check_requirements(requirements)
         if not levels:
             return self._problem(examples, task, asked, self.loss or "squared")
         if len(levels) > 1 and not any(isinstance(one, Ordered) for one in asked):

@@ -18,10 +18,10 @@ from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import solve
 from cg4ai.colgen.result import Result
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.output_sets import output_set_of
+from cg4ai.compile.output_sets import find_output_set
 from cg4ai.compile.problem import Problem
 from cg4ai.conflicts import contradiction
-from cg4ai.data.arrays import same_columns
+from cg4ai.data.arrays import check_same_columns
 from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
@@ -30,25 +30,25 @@ from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.batches import Examples
 from cg4ai.estimators.frames import predict_frame
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
-from cg4ai.estimators.inputs import ReadingEstimator, dense
+from cg4ai.estimators.inputs import ReadingEstimator, make_dense
 from cg4ai.estimators.kinds import (
     EXACT,
-    Task,
+    LearningTask,
     fitted_member,
     is_fitted,
     is_module,
     kinds_of,
-    network,
+    make_network,
     pricers_for,
 )
 from cg4ai.estimators.parameters import one_of
-from cg4ai.estimators.progress import watched
-from cg4ai.estimators.score_check import Judge, Score
+from cg4ai.estimators.progress import watch_progress
+from cg4ai.estimators.score_check import Score, Scorer
 from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
-from cg4ai.members.factories import picklable
+from cg4ai.members.factories import make_picklable
 from cg4ai.objectives import LossFunction
-from cg4ai.proofs.after_training import proven_afterwards
+from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.protocols import Members, Pricer
 from cg4ai.records import Array, IntArray, IterationRecord, StopReason
 from cg4ai.rules import (
@@ -60,7 +60,7 @@ from cg4ai.rules import (
     Shape,
 )
 from cg4ai.rules.rates import GroupRates
-from cg4ai.rules.requirement import Placed
+from cg4ai.rules.requirement import InputRule
 
 SMALL = 1_000_000  # numbers in the largest array of a training step that one thread does best
 
@@ -89,7 +89,7 @@ class ConstrainedEstimator(ReadingEstimator):
         if "ensemble_" not in state:  # those who still have to train send functions by cloudpickle
             return state
         several = isinstance(self.members, list | tuple)
-        kinds = [picklable(kind) for kind in kinds_of(self.members)]
+        kinds = [make_picklable(kind) for kind in kinds_of(self.members)]
         members = type(self.members)(kinds) if several else kinds[0]
         return {**state, "members": members, "callbacks": None}
 
@@ -123,16 +123,16 @@ class ConstrainedEstimator(ReadingEstimator):
         training early, or a constant would have predicted as well.
         """
         started, review = clock.now(), Review(say=self._say, what="fitting")
-        with review.entered():
+        with review.activate():
             with review.stage("stating the problem"):
                 problem = self.problem(X, y, requirements, sample_weight)
             settings = self.run_settings()
             review.deadline = Deadline(started + settings.time_limit_s)
             if review.deadline.finite:  # stating the problem took of it, too
-                settings = replace(settings, time_limit_s=review.deadline.left())
-            with _threads_for(self._work()), watched(self.verbose, progress) as told:
+                settings = replace(settings, time_limit_s=review.deadline.compute_seconds_left())
+            with _threads_for(self._work()), watch_progress(self.verbose, progress) as told:
                 result = solve(problem, settings, progress=told, callbacks=self.callbacks)
-                self.adopt(proven_afterwards(result, problem.requirements, settings))
+                self.adopt(prove_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
             warnings.warn(caution, FitWarning, stacklevel=2)
         return self
@@ -154,7 +154,7 @@ class ConstrainedEstimator(ReadingEstimator):
     def _problem(
         self,
         examples: Examples,
-        task: Task,
+        task: LearningTask,
         requirements: Sequence[Requirement],
         loss: str | LossFunction,
     ) -> Problem:
@@ -162,7 +162,7 @@ class ConstrainedEstimator(ReadingEstimator):
         kind: Kind = "average" if average else "mixture"
         data = examples.data
         requirements = [
-            self._by_names(one) if isinstance(one, Shape | OutputRule | Placed) else one
+            self._by_names(one) if isinstance(one, Shape | OutputRule | InputRule) else one
             for one in requirements
         ]
         built = all(isinstance(one, Shape | OutputRule) for one in requirements)
@@ -181,7 +181,7 @@ class ConstrainedEstimator(ReadingEstimator):
                     "which lie in [0, 1] and sum to 1 already; set scores='logit' to bind logits, "
                     "or bind probabilities by Linear over a Box"
                 )
-        kinds = examples.kinds(kinds_of(self.members))
+        kinds = examples.choose_kinds(kinds_of(self.members))
         task = self._with_rates(task, requirements)
         if self.votes_ and examples.looked is not None:
             raise InvalidInput(
@@ -197,13 +197,13 @@ class ConstrainedEstimator(ReadingEstimator):
         trained = weighed = data
         if fraction or examples.looked is not None:
             auto = self.validation_fraction == "auto"
-            made = np.random.default_rng(self.seed())
-            trained, weighed = examples.parted(fraction, made, about=auto)
+            made = np.random.default_rng(self.draw_seed())
+            trained, weighed = examples.split(fraction, made, about=auto)
             training = examples.objective(trained, loss, kind)
             pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
         held_out = None if weighed is data else weighed.inputs
         self.n_held_out_ = 0 if held_out is None else len(held_out)
-        self._judge = Judge(trained, weighed, task.outputs, task.quantiles)
+        self._judge = Scorer(trained, weighed, task.outputs, task.quantiles)
         problem = Problem(
             # votes are weighed by all rows: their errors there are hardly learnt by heart
             objective=(data if self.votes_ else weighed).objective(loss, kind),
@@ -213,7 +213,7 @@ class ConstrainedEstimator(ReadingEstimator):
             start=self._start(kinds, task, trained),
             held_out=held_out,
         )
-        output_set_of(CompiledProblem.as_stated(problem))
+        find_output_set(CompiledProblem.from_problem(problem))
         conflict = contradiction(
             requirements,
             input_size=data.inputs.shape[1],
@@ -225,16 +225,16 @@ class ConstrainedEstimator(ReadingEstimator):
             raise InvalidInput(f"the requirements contradict each other: {conflict}")
         return problem
 
-    def _by_names(self, rule: Shape | OutputRule | Placed) -> Any:
+    def _by_names(self, rule: Shape | OutputRule | InputRule) -> Any:
         """A rule by positions: of the columns of X, and of the classes or the columns of y."""
         outputs = getattr(self, "classes_", getattr(self, "output_names_", ()))
         features = getattr(self, "feature_names_in_", ())
         names = list(map(str, features)), list(map(str, outputs))
-        if isinstance(rule, Placed):
-            return rule.named(*names, (self.input_range_[0], self.input_range_[1]))
-        return rule.named(*names)
+        if isinstance(rule, InputRule):
+            return rule.resolve_names(*names, (self.input_range_[0], self.input_range_[1]))
+        return rule.resolve_names(*names)
 
-    def _with_rates(self, task: Task, requirements: Sequence[Requirement]) -> Task:
+    def _with_rates(self, task: LearningTask, requirements: Sequence[Requirement]) -> LearningTask:
         """The task with what members must know of rules on rates and decisions."""
         rates = [one for one in requirements if isinstance(one, GroupRates)]
         decided = [one for one in rates if isinstance(one, DecisionRate)]
@@ -259,10 +259,10 @@ class ConstrainedEstimator(ReadingEstimator):
         """Refuse a requirement whose DataFrame has other columns, or another order, than X."""
         named = getattr(requirement, "feature_names", None) or ()
         known = tuple(map(str, getattr(self, "feature_names_in_", ())))
-        same_columns(named, known, requirement.name, "X")
+        check_same_columns(named, known, requirement.name, "X")
 
     def _start(
-        self, kinds: Sequence[Any], task: Task, trained: LabelledData
+        self, kinds: Sequence[Any], task: LearningTask, trained: LabelledData
     ) -> list[tuple[Members, IntArray]]:
         """Models that are given fitted; beside networks simple members, where there is room."""
         labels = getattr(self, "classes_", None)
@@ -270,7 +270,7 @@ class ConstrainedEstimator(ReadingEstimator):
         known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
         room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
         if self.simple_members and known and room and task.output_limit is None:
-            architecture = network(self, task)
+            architecture = make_network(self, task)
             start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
         return [(members, np.zeros(len(members), np.int64)) for members in start]
 
@@ -334,7 +334,7 @@ class ConstrainedEstimator(ReadingEstimator):
             )
         if reason is StopReason.INTERRUPTED:
             found.append("training was interrupted: this is the mixture it had by then")
-        if score.useless and self.loss in USUAL_LOSSES:
+        if score.is_useless and self.loss in USUAL_LOSSES:
             found.append(
                 f"this model predicts no better than a constant does: {score}; train longer, or "
                 "look at the features and the requirements"
@@ -352,12 +352,12 @@ class ConstrainedEstimator(ReadingEstimator):
     def slack(self, requirement: Requirement, X: Any = None) -> Slack:
         """How much room a requirement has: at its rows or, over a region, at those of X in it."""
         check_is_fitted(self, "ensemble_")
-        inputs = None if X is None else dense(self._validated(X, reset=False))
+        inputs = None if X is None else make_dense(self._validated(X, reset=False))
         return self.ensemble_.slack(self._as_trained(requirement), inputs)
 
     def _as_trained(self, requirement: Requirement) -> Requirement:
         """The requirement by positions of columns and outputs, as the ensemble knows it."""
-        if isinstance(requirement, Shape | OutputRule | Placed):
+        if isinstance(requirement, Shape | OutputRule | InputRule):
             return self._by_names(requirement)  # type: ignore[no-any-return]
         return requirement
 
@@ -386,7 +386,7 @@ class ConstrainedEstimator(ReadingEstimator):
         return np.concatenate([self.ensemble_.predict(part, outside=outside) for part in parts])
 
 
-def _shapes(requirements: Sequence[Requirement], task: Task) -> tuple[Shape, ...]:
+def _shapes(requirements: Sequence[Requirement], task: LearningTask) -> tuple[Shape, ...]:
     """The shapes among the requirements; those that these outputs cannot have are refused."""
     shapes = tuple(one for one in requirements if isinstance(one, Shape))
     for shape in shapes:
@@ -414,7 +414,7 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
     return 0.1 if decided or modules else 0.2
 
 
-def checked_requirements(requirements: Any) -> list[Requirement]:
+def check_requirements(requirements: Any) -> list[Requirement]:
     """The requirements as a list; anything else is refused with what to do."""
     if callable(getattr(requirements, "check", None)):
         raise InvalidInput("requirements must be a list: write requirements=[requirement]")

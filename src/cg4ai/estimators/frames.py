@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 
 SHOWN = 5  # columns that an error names
 PREDICTION = "prediction"  # what a target without a name is called
@@ -32,7 +32,7 @@ def is_frame(data: Any) -> bool:
     return hasattr(data, "columns") and hasattr(data, "iloc") and hasattr(data, "dtypes")
 
 
-def checked_columns(data: Any) -> Any:
+def check_columns(data: Any) -> Any:
     """Inputs whose columns hold numbers; what misses among objects becomes NaN.
 
     Columns of text, categories and dates are refused by name, and so is a name that stands twice.
@@ -81,7 +81,7 @@ def _kind(column: Any) -> str:
     return "objects"
 
 
-def checked_target(target: Any) -> Any:
+def check_target(target: Any) -> Any:
     """y without missing values; of pandas' own types as the NumPy type that holds the same."""
     kind = getattr(getattr(target, "dtype", None), "kind", "")
     if kind in ("m", "M"):
@@ -106,7 +106,7 @@ def names_of(target: Any) -> tuple[str, ...]:
     return (name,) if isinstance(name, str) else ()
 
 
-def misaligned(data: Any, target: Any) -> str:
+def find_misalignment(data: Any, target: Any) -> str:
     """A caution where X and y have the same index in another order, for rows go by position."""
     indices: list[Any] = [getattr(one, "index", None) for one in (data, target)]
     one, other = indices
@@ -132,7 +132,7 @@ def predict_frame(model: Any, X: Any, *, explain: bool = False) -> Any:
     of numbers each output. `explain` adds how strongly each prediction is covered, for every rule,
     how far a shield moved it, and whether it lies outside the region of a rule.
     """
-    frame = optional("pandas").DataFrame
+    frame = import_optional("pandas").DataFrame
     inner = X
     if isinstance(model, Pipeline):
         model, earlier = model[-1], model[:-1]

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from cg4ai.colgen.pricing.defaults import WrappingPricer
-from cg4ai.data.arrays import among
+from cg4ai.data.arrays import is_among
 from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import Array, IntArray, PricingResult
@@ -69,7 +69,7 @@ class HeldOutPricer(WrappingPricer):
         return known[1]
 
     def _elsewhere(self, rule: GroupRates) -> GroupRates | None:
-        return rule.at(~among(rule.points, self.held_out))
+        return rule.restrict_to(~is_among(rule.points, self.held_out))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class LabelledData:
         weights = None if np.all(self.weights == self.weights[0]) else self.weights
         return Supervised(self.inputs, self.targets, loss, kind, weights)
 
-    def thinned(self, most: int) -> LabelledData:
+    def thin(self, most: int) -> LabelledData:
         """At most so many of the rows, evenly spread over them."""
         count = len(self.inputs)
         if count <= most:
@@ -102,7 +102,7 @@ class LabelledData:
         return self.take(np.linspace(0, count - 1, most).astype(np.int64))
 
 
-def joined(parts: Sequence[LabelledData]) -> LabelledData:
+def join_rows(parts: Sequence[LabelledData]) -> LabelledData:
     """All rows one after the other."""
     return LabelledData(
         np.concatenate([part.inputs for part in parts]),
@@ -111,7 +111,7 @@ def joined(parts: Sequence[LabelledData]) -> LabelledData:
     )
 
 
-def merged(data: LabelledData) -> LabelledData:
+def merge_rows(data: LabelledData) -> LabelledData:
     """Equal rows as one row with their total weight, rows of weight zero left out.
 
     A weight of two then means exactly what two copies do, the order of the rows means nothing, and
@@ -126,7 +126,7 @@ def merged(data: LabelledData) -> LabelledData:
     return LabelledData(data.inputs[first], data.targets[first], weights)
 
 
-def split(
+def split_rows(
     data: LabelledData, fraction: float, generator: np.random.Generator
 ) -> tuple[LabelledData, LabelledData]:
     """(to train on, to weigh by): about `fraction` of the rows, of each class alike, are held out.

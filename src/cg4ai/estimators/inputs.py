@@ -12,15 +12,15 @@ from scipy.sparse import issparse
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
-from cg4ai.data.batches import batches_of
+from cg4ai.data.batches import as_batches
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.batches import Given, check_kinds, look
+from cg4ai.estimators.batches import FitData, check_kinds, scan_data
 from cg4ai.estimators.frames import (
     ENCODE,
     PREDICTION,
-    checked_columns,
-    checked_target,
-    misaligned,
+    check_columns,
+    check_target,
+    find_misalignment,
     names_of,
 )
 from cg4ai.estimators.kinds import kinds_of, take_missing
@@ -34,16 +34,16 @@ class ReadingEstimator(Parameters):
 
     def _given(
         self, X: Any, y: Any, sample_weight: Any, *, labelled: bool = False, **checks: Any
-    ) -> Given:
+    ) -> FitData:
         """The rows to fit, with their range remembered; of batches those kept in memory."""
-        batches = batches_of(X)
+        batches = as_batches(X)
         self._target_name = PREDICTION if len(names_of(y)) != 1 else names_of(y)[0]
-        self._misaligned = misaligned(X, y)
+        self._misaligned = find_misalignment(X, y)
         if batches is None:
-            inputs, targets = self._validated(X, checked_target(y), **checks)
-            inputs = dense(inputs)
+            inputs, targets = self._validated(X, check_target(y), **checks)
+            inputs = make_dense(inputs)
             self.input_range_ = _range(inputs)
-            return Given(inputs, targets, row_weights(sample_weight, inputs))
+            return FitData(inputs, targets, row_weights(sample_weight, inputs))
         if y is not None or sample_weight is not None:
             raise InvalidInput("Batches hold targets and weights themselves: write fit(batches)")
         check_kinds(kinds_of(self.members))
@@ -54,14 +54,14 @@ class ReadingEstimator(Parameters):
                 check_classification_targets(found[1])
             return found
 
-        looked = look(batches, check, seed=self.seed(), labelled=labelled)
+        looked = scan_data(batches, check, seed=self.draw_seed(), labelled=labelled)
         if self.batch_size is None and not looked.complete:
             raise InvalidInput(
                 f"batch_size=None trains on all rows at once, and of {looked.count} rows "
                 f"{batches.keep} are kept in memory; give a number, or leave it to 'auto'"
             )
         self.input_range_ = np.stack([looked.low, looked.high])
-        return Given.of(looked)
+        return FitData.from_scan(looked)
 
     def _parts(self, X: Any) -> Iterator[Array]:
         """The rows of X, checked, as many at a time as are predicted at once."""
@@ -72,7 +72,7 @@ class ReadingEstimator(Parameters):
     def _validated(self, X: Any, *y: Any, **checks: Any) -> Any:
         """X, or X and y, as scikit-learn checks them; NaN where all members take it."""
         finite: Any = "allow-nan" if take_missing(self.members) else True
-        X = checked_columns(X)
+        X = check_columns(X)
         try:
             return validate_data(
                 self,
@@ -127,7 +127,7 @@ ROWS = 16_384  # predicted at once
 COPIES = 3  # of the data that training holds: rows to train on, merged and as they came
 
 
-def dense(inputs: Any) -> Array:
+def make_dense(inputs: Any) -> Array:
     """(n, d) as an array; refused where a few copies of it would not fit into free memory."""
     if not issparse(inputs):
         return np.asarray(inputs)

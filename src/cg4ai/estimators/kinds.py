@@ -26,8 +26,8 @@ from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
 from cg4ai.colgen.pricing.exact.stumps import StumpPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.quantiles import QuantilePricer, at_quantile
-from cg4ai.colgen.pricing.schedules import FreshThenRefined, Once
+from cg4ai.colgen.pricing.quantiles import QuantilePricer, clone_for_quantile
+from cg4ai.colgen.pricing.schedules import OneTimePricer, TwoStagePricer
 from cg4ai.colgen.pricing.trees import SCALES, TreePricer, fits_several, takes_missing
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
@@ -54,7 +54,7 @@ REFINING = 0.25  # of the steps of new modules, half that of networks: to train 
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LearningTask:
     """What members must fit: their inputs, how many outputs, and what the outputs mean."""
 
     inputs: Array
@@ -92,7 +92,9 @@ def kinds_of(members: Any) -> list[Any]:
     return kinds
 
 
-def pricers_for(kinds: Sequence[Any], parameters: Parameters, task: Task) -> tuple[Pricer, ...]:
+def pricers_for(
+    kinds: Sequence[Any], parameters: Parameters, task: LearningTask
+) -> tuple[Pricer, ...]:
     """The pricers of each kind of member, in order."""
     found = tuple(pricer for kind in kinds for pricer in _pricers(kind, parameters, task))
     if not found:
@@ -103,14 +105,14 @@ def pricers_for(kinds: Sequence[Any], parameters: Parameters, task: Task) -> tup
     return found
 
 
-def _pricers(kind: Any, parameters: Parameters, task: Task) -> list[Pricer]:
+def _pricers(kind: Any, parameters: Parameters, task: LearningTask) -> list[Pricer]:
     if isinstance(kind, str):
         return _named(kind, parameters, task)
     if is_fitted(kind):
         return []  # a member to start from
     if isinstance(kind, BaseEstimator):
         if task.quantiles:
-            at_quantile(kind, 0.5)
+            clone_for_quantile(kind, 0.5)
             return [QuantilePricer((kind,), task.quantiles, n_jobs=parameters.n_jobs)]
         _check_model(kind, task)
         return [_of_models(kind, task, parameters.n_jobs)]
@@ -156,7 +158,7 @@ def _takes_missing(kind: Any) -> bool:
     return is_fitted(kind)  # a Booster
 
 
-def fitted_member(model: Any, task: Task, labels: Any) -> Members:
+def fitted_member(model: Any, task: LearningTask, labels: Any) -> Members:
     """A trained model as a member, if its inputs, outputs and labels are those of the task."""
     name, members = type(model).__name__, from_sklearn(model)
     sizes = (members.input_size, members.output_size)
@@ -197,7 +199,7 @@ def _unfitted_class(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseEstimator)
 
 
-def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
+def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer]:
     if kind not in KINDS:
         raise InvalidInput(
             f"unknown kind of member {kind!r}{did_you_mean(kind, KINDS)}; use one of "
@@ -206,7 +208,7 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
     if kind == "auto":
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
-        return [_of_networks(network(parameters, task), parameters, task)]
+        return [_of_networks(make_network(parameters, task), parameters, task)]
     if kind in ("affine", "relu"):
         if task.links == "softmax":
             raise InvalidInput(f"{kind} members give logits, not probabilities: set scores='logit'")
@@ -225,7 +227,7 @@ def _named(kind: str, parameters: Parameters, task: Task) -> list[Pricer]:
     return [_of_models(_tree(kind, task), task, parameters.n_jobs)]
 
 
-def _of_models(model: BaseEstimator, task: Task, jobs: int | None) -> Pricer:
+def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pricer:
     """Votes are priced by one weighted fit, other rules by several that trade them against data.
 
     A model with jobs of its own, if its user has not said how many, has so many; of others so many
@@ -237,7 +239,7 @@ def _of_models(model: BaseEstimator, task: Task, jobs: int | None) -> Pricer:
     return TreePricer(model, scales=scales, n_jobs=jobs)
 
 
-def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
+def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
 
     Where rules bind rows of the master, networks alone learn to keep them.
@@ -248,14 +250,14 @@ def _boosted_once(task: Task, jobs: int | None) -> list[Pricer]:
     if few or task.rows or unfit or logits:
         return []
     if task.quantiles:
-        return [Once(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
+        return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
     model = _tree("boosting", task)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
-    return [Once(TreePricer(model, scales=(1.0,)))]
+    return [OneTimePricer(TreePricer(model, scales=(1.0,)))]
 
 
-def _tree(kind: str, task: Task) -> BaseEstimator:
+def _tree(kind: str, task: LearningTask) -> BaseEstimator:
     if kind == "tree":
         if task.classification:
             # pure leaves of rows that weigh next to nothing would be as sure as any other
@@ -272,7 +274,7 @@ def _tree(kind: str, task: Task) -> BaseEstimator:
     return HistGradientBoostingRegressor(early_stopping=False)
 
 
-def _check_model(model: BaseEstimator, task: Task) -> None:
+def _check_model(model: BaseEstimator, task: LearningTask) -> None:
     """Refuse, before anything is trained, a model that cannot become a member of this task."""
     name = type(model).__name__
     if is_classifier(model):
@@ -305,7 +307,7 @@ def _check_model(model: BaseEstimator, task: Task) -> None:
     from_sklearn(fitted)
 
 
-def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
+def make_network(parameters: Parameters, task: LearningTask) -> NetworkArchitecture:
     """Inputs standardised by the training data; linear outputs in the units of the targets.
 
     A skip from inputs to outputs puts linear models into the class.
@@ -328,7 +330,7 @@ def network(parameters: Parameters, task: Task) -> NetworkArchitecture:
     )
 
 
-def _activation(parameters: Parameters, task: Task) -> str:
+def _activation(parameters: Parameters, task: LearningTask) -> str:
     """What is given; by itself gelu, and what shapes can be built with where they stand."""
     if parameters.activation != "auto":
         return parameters.activation
@@ -337,7 +339,7 @@ def _activation(parameters: Parameters, task: Task) -> str:
     return "tanh" if task.shapes else "gelu"
 
 
-def _of_networks(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
+def _of_networks(architecture: Architecture, parameters: Parameters, task: LearningTask) -> Pricer:
     """Small networks, a batch of every weight decay at once.
 
     Regularised members generalise but may be too stiff for a row; free members meet rows but learn
@@ -357,7 +359,7 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Task)
     if recipe.batch_size is None or task.shapes or task.votes:
         return pricer
     refined = replace(_refined(pricer, REFINING / 2), warm_by="loss")
-    return FreshThenRefined((pricer, refined), onwards=True)
+    return TwoStagePricer((pricer, refined), onwards=True)
 
 
 def _refined(pricer: GradientPricer, share: float) -> GradientPricer:
@@ -367,7 +369,7 @@ def _refined(pricer: GradientPricer, share: float) -> GradientPricer:
     return replace(pricer, warm_starts=pricer.restarts, training=training)
 
 
-def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) -> Pricer:
+def _of_modules(architecture: Architecture, parameters: Parameters, task: LearningTask) -> Pricer:
     """Modules of the user's own: each trained as one trains such modules alone, and only once.
 
     Their steps are dear. Under rules the heaviest member is trained on for a while.
@@ -377,11 +379,14 @@ def _of_modules(architecture: Architecture, parameters: Parameters, task: Task) 
     if task.votes:
         return fresh
     few = replace(fresh, restarts=len(recipe.weight_decay))
-    return FreshThenRefined((fresh, _refined(few, REFINING)), once=True)
+    return TwoStagePricer((fresh, _refined(few, REFINING)), once=True)
 
 
 def _gradient(
-    architecture: Architecture, parameters: Parameters, task: Task, recipe: TrainingParameters
+    architecture: Architecture,
+    parameters: Parameters,
+    task: LearningTask,
+    recipe: TrainingParameters,
 ) -> GradientPricer:
     decays, size = recipe.weight_decay, recipe.batch_size
     return GradientPricer(

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 
-from cg4ai.callbacks import checked
+from cg4ai.callbacks import check_callbacks
 from cg4ai.colgen.master.table import USUAL
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
 from cg4ai.objectives import LossFunction
-from cg4ai.parallel import checked_jobs
+from cg4ai.parallel import check_jobs
 from cg4ai.settings import Settings
 
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
@@ -196,8 +196,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
                 continue
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
-        checked_jobs(self.n_jobs)
-        checked(self.callbacks)
+        check_jobs(self.n_jobs)
+        check_callbacks(self.callbacks)
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
             raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
 
@@ -217,7 +217,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             )
         return float(fraction)
 
-    def seed(self) -> int:
+    def draw_seed(self) -> int:
         """A whole number drawn from `random_state`, or that number itself."""
         state = self.random_state
         if isinstance(state, (int, np.integer)):
@@ -243,7 +243,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             "final_weights": self.final_weights,
             "single_model": self.single_model,
             "device": self.device,
-            "seed": self.seed(),
+            "seed": self.draw_seed(),
         }
         extra = dict(self.settings or {})
         double = sorted(set(own) & set(extra))

@@ -17,19 +17,21 @@ from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
-from cg4ai.data.batches import batches_of
+from cg4ai.data.batches import as_batches
 from cg4ai.errors import InvalidInput
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.raw_columns import RawColumns
 from cg4ai.records import Array
 from cg4ai.rules import Equality, Linear, OutputRule, Requirement, Shape
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
-from cg4ai.rules.requirement import Placed
+from cg4ai.rules.requirement import InputRule
 
 PROBES = 256  # random inputs by which steps are tried before a box is passed through them
 
 
-def transformed(requirement: Requirement, pipeline: Pipeline, X: Any = None) -> Requirement:
+def transform_requirement(
+    requirement: Requirement, pipeline: Pipeline, X: Any = None
+) -> Requirement:
     """The requirement with its inputs passed through the fitted pipeline's earlier steps.
 
     Lists and pools always can be, DataFrames with text and missing values too. A box (or a ball in
@@ -51,8 +53,8 @@ def transformed(requirement: Requirement, pipeline: Pipeline, X: Any = None) -> 
     if isinstance(requirement, Shape):
         if len(pipeline.steps) == 1:
             return requirement
-        return RawColumns(_fitted_steps(pipeline), X).shape(requirement)
-    if not isinstance(requirement, Placed):
+        return RawColumns(_fitted_steps(pipeline), X).transform_shape(requirement)
+    if not isinstance(requirement, InputRule):
         raise InvalidInput(
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
             "after the earlier steps and give it to the last step's fit"
@@ -62,13 +64,15 @@ def transformed(requirement: Requirement, pipeline: Pipeline, X: Any = None) -> 
     raw = RawColumns(_fitted_steps(pipeline), X)
     region, rule = requirement.region, requirement.name
     if region is None or isinstance(region, Pool):
-        images = raw.images(requirement.points, requirement.feature_names, rule, missing=True)
+        images = raw.transform_rows(
+            requirement.points, requirement.feature_names, rule, missing=True
+        )
         return replace(requirement, inputs=images if region is None else Pool(images))
     if isinstance(region, Box) and region.by_name:
-        return replace(requirement, inputs=raw.box(region, rule))
+        return replace(requirement, inputs=raw.transform_box(region, rule))
     if isinstance(region, Ball) and region.norm != 2:
         region = Box(*region.bounds())
-    through = partial(raw.images, own=None, rule=rule)
+    through = partial(raw.transform_rows, own=None, rule=rule)
     if isinstance(region, Box):
         return replace(requirement, inputs=_box(region, through))
     if isinstance(region, Polytope):
@@ -94,7 +98,7 @@ def fit_with_requirements(
     the last step alone.
     """
     _check_pipeline(pipeline)
-    if batches_of(X) is not None:
+    if as_batches(X) is not None:
         raise InvalidInput(
             "the earlier steps of a pipeline take all rows at once, which Batches are not; "
             "transform them where they are read, and fit the last step to them"
@@ -110,7 +114,7 @@ def fit_with_requirements(
         earlier = fitted[:-1]
         space = earlier.fit_transform(X, y)
         fitted.steps[:-1] = earlier.steps  # with a cache the fitted steps are other objects
-    inner = [transformed(requirement, fitted, X) for requirement in requirements]
+    inner = [transform_requirement(requirement, fitted, X) for requirement in requirements]
     fitted.steps[-1][1].fit(space, y, requirements=inner, sample_weight=sample_weight)
     return fitted
 

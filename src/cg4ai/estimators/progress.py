@@ -17,7 +17,7 @@ EVERY_S = 5.0  # between two remarks on steps
 
 
 @contextmanager
-def watched(verbose: int, progress: Listener | None) -> Iterator[Listener | None]:
+def watch_progress(verbose: int, progress: Listener | None) -> Iterator[Listener | None]:
     """What to call with each record: prints if `verbose`, and calls `progress` if there is one.
 
     1 prints a line for each iteration, 2 also how far the training of members is.

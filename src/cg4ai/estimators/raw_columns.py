@@ -14,9 +14,9 @@ from sklearn.preprocessing import OrdinalEncoder
 
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import Array
-from cg4ai.rules.box import Box, categories_of
+from cg4ai.rules.box import Box, find_end_categories
 from cg4ai.rules.shapes import Monotone, Shape
 
 BASES = 16  # inputs from which each column is moved
@@ -52,7 +52,7 @@ class RawColumns:
             return np.asarray(data.to_numpy(dtype=object))
         return np.asarray(data.toarray() if hasattr(data, "toarray") else data)
 
-    def images(
+    def transform_rows(
         self,
         inputs: NDArray[Any],
         own: Sequence[str] | None,
@@ -69,7 +69,7 @@ class RawColumns:
                 f"{rule}: the pipeline's earlier steps do not take its inputs: {error}"
             ) from error
         what = "requirement inputs after the pipeline's steps"
-        return arrays.matrix(made, what, missing=missing)
+        return arrays.as_matrix(made, what, missing=missing)
 
     def _frame(self, inputs: NDArray[Any], own: Sequence[str] | None, rule: str) -> Any:
         """With the names that the steps were fitted on, and in their order."""
@@ -83,16 +83,16 @@ class RawColumns:
                 f"{len(self.names)}: {', '.join(self.names[:10])}"
             )
         # the pipeline was fitted on named columns, so that rules must have them, too
-        frame = optional("pandas").DataFrame(inputs, columns=list(own or self.names))
+        frame = import_optional("pandas").DataFrame(inputs, columns=list(own or self.names))
         return frame[list(self.names)].infer_objects()
 
-    def shape(self, shape: Shape) -> Shape:
+    def transform_shape(self, shape: Shape) -> Shape:
         """The shape for what the earlier steps make of its features, by positions.
 
         A column that rises with a raw one takes over its sign, one that falls with it the
         opposite; for a curvature columns must be linear in it. Other steps are refused.
         """
-        known = shape.named(self.names or (), None)
+        known = shape.resolve_names(self.names or (), None)
         if max(known.features) >= self.size:
             raise InvalidInput(
                 f"{shape.name} names feature {max(known.features)}; there are {self.size}"
@@ -112,7 +112,7 @@ class RawColumns:
                     )
         return replace(known, features=signs)
 
-    def box(self, box: Box, rule: str) -> Box:
+    def transform_box(self, box: Box, rule: str) -> Box:
         """A box by names of raw columns as one by positions of the columns that move with them.
 
         Columns that it leaves out have the range of the training data there, too.
@@ -131,7 +131,7 @@ class RawColumns:
 
         Of categories the box holds what lies between the images, too.
         """
-        named = categories_of(given)
+        named = find_end_categories(given)
         within: NDArray[Any]
         if named is None:
             low, high = given
@@ -173,7 +173,9 @@ class RawColumns:
 
     def _place(self, feature: Any, rule: str) -> int:
         zeros = np.zeros(self.size)
-        Box({feature: (0.0, 0.0)}).among(self.names or (), (zeros, zeros), rule)  # refuses unknown
+        Box({feature: (0.0, 0.0)}).resolve_names(
+            self.names or (), (zeros, zeros), rule
+        )  # refuses unknown
         return self.names.index(feature) if self.names and isinstance(feature, str) else feature
 
     def _called(self, feature: int) -> str:
@@ -225,7 +227,7 @@ class RawColumns:
             steps = steps.astype(object)
         steps[..., feature] = values
         try:
-            made = self.images(steps.reshape(-1, self.size), self.names, rule, missing=True)
+            made = self.transform_rows(steps.reshape(-1, self.size), self.names, rule, missing=True)
         except InvalidInput as error:
             if self.data is not None:
                 raise

@@ -47,7 +47,7 @@ class Score:
     without_rules: float | None = None
 
     @property
-    def useless(self) -> bool:
+    def is_useless(self) -> bool:
         """Whether a constant does as well, though there is something to learn."""
         return self.constant < 1.0 and self.model <= self.constant
 
@@ -77,7 +77,7 @@ def quantile_score(
 
 
 @dataclass(frozen=True)
-class Judge:
+class Scorer:
     """Scores predictors on `judged` rows; what they are compared with comes from `trained`."""
 
     trained: LabelledData
@@ -87,7 +87,7 @@ class Judge:
 
     def score(self, predict: Predictor, plain: Predictor | None = None) -> Score:
         """The score of a mixture's outputs, and of those of the `plain` one."""
-        few = self.trained.thinned(MOST_LINEAR)
+        few = self.trained.thin(MOST_LINEAR)
         known = ~np.isnan(few.inputs)
         mean = np.nansum(few.inputs, axis=0) / np.maximum(1, known.sum(axis=0))
         few = replace(few, inputs=np.where(known, few.inputs, mean))

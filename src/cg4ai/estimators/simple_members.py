@@ -54,7 +54,7 @@ def simple_members(
 
     The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
     """
-    data = data.thinned(MOST_LINEAR)
+    data = data.thin(MOST_LINEAR)
     inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
     targets = data.targets
     if not data.classification:  # labels have no unit, logits or not
@@ -171,12 +171,12 @@ def _signed_classifier(
     low, high = _ends(signed)
     size, classes = low.size, signed.output_size
 
-    def model(values: Tensor) -> tuple[Tensor, Tensor]:
+    def make_model(values: Tensor) -> tuple[Tensor, Tensor]:
         return signed.scores(values[:size].view(1, *low.shape))[0], values[size:]
 
-    def loss(values: Array) -> tuple[float, Array]:
+    def compute_loss(values: Array) -> tuple[float, Array]:
         point = torch.tensor(values, requires_grad=True)
-        slopes, offsets = model(point)
+        slopes, offsets = make_model(point)
         losses = functional.cross_entropy(x @ slopes.T + offsets, labels, reduction="none")
         centred = slopes - slopes.mean(0)  # what a softmax sees of them
         total = weights @ losses + 0.5 * shrinkage * (centred**2).sum() + 1e-6 * (offsets**2).sum()
@@ -185,8 +185,10 @@ def _signed_classifier(
         return total.item(), point.grad.numpy()
 
     ends = list(zip(low.ravel(), high.ravel(), strict=True)) + [(-np.inf, np.inf)] * classes
-    found = minimize(loss, np.zeros(size + classes), jac=True, method="L-BFGS-B", bounds=ends)
-    slopes, offsets = model(torch.as_tensor(found.x))
+    found = minimize(
+        compute_loss, np.zeros(size + classes), jac=True, method="L-BFGS-B", bounds=ends
+    )
+    slopes, offsets = make_model(torch.as_tensor(found.x))
     return LinearModel(slopes.numpy(), offsets.numpy())
 
 

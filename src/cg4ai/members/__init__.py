@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
     from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
     from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
-    from cg4ai.members.side_by_side import SideBySideArchitecture, SideBySideMembers, Sight
+    from cg4ai.members.side_by_side import InputMask, SideBySideArchitecture, SideBySideMembers
     from cg4ai.members.trees import TreeMembers
     from cg4ai.protocols import (
         Architecture,
@@ -51,7 +51,11 @@ else:
             "cg4ai.members.networks": ["NetworkArchitecture", "NetworkMembers", "affine"],
             "cg4ai.members.output_sets": ["ArrangedArchitecture", "ArrangedMembers"],
             "cg4ai.members.shielded": ["Shield", "ShieldedArchitecture", "ShieldedMembers"],
-            "cg4ai.members.side_by_side": ["SideBySideArchitecture", "SideBySideMembers", "Sight"],
+            "cg4ai.members.side_by_side": [
+                "SideBySideArchitecture",
+                "SideBySideMembers",
+                "InputMask",
+            ],
             "cg4ai.members.trees": ["TreeMembers"],
             "cg4ai.protocols": [
                 "Architecture",
@@ -76,6 +80,7 @@ __all__ = [
     "FeedbackArchitecture",
     "FeedbackMembers",
     "FlowMembers",
+    "InputMask",
     "Loads",
     "MemberDefaults",
     "MemberState",
@@ -93,7 +98,6 @@ __all__ = [
     "ShieldedMembers",
     "SideBySideArchitecture",
     "SideBySideMembers",
-    "Sight",
     "TreeMembers",
     "affine",
     "concatenate",

@@ -8,14 +8,14 @@ from cg4ai.members.networks import NetworkMembers, affine
 from cg4ai.protocols import Members
 
 
-def affine_member(source: AffineMap) -> Members:
+def build_affine_member(source: AffineMap) -> Members:
     """One member that computes it."""
     if source.is_constant:
         return ConstantMembers(source.offsets[None], source.slopes.shape[1])
     return affine(source.slopes.T[None], source.offsets[None])
 
 
-def affine_map(members: Members) -> AffineMap | None:
+def find_affine_map(members: Members) -> AffineMap | None:
     """A single member as a map, where it is constant or affine."""
     if isinstance(members, ConstantMembers):
         return AffineMap.constant(members.values[0].cpu().numpy(), members.input_size)

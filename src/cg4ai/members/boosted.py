@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.tree_arrays import Tree, class_columns, sum_of_scores
+from cg4ai.members.tree_arrays import Tree, build_boosted_member, find_class_columns
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import IntArray
 
@@ -41,11 +41,11 @@ def from_histograms(model: Any, classes: int | None = None) -> TreeMembers:
         for score, predictor in enumerate(round_of_trees):
             trees.append(encoding.tree(predictor))
             scores.append(score)
-    return sum_of_scores(
+    return build_boosted_member(
         trees,
         scores,
         np.ravel(model._baseline_prediction),
-        columns=class_columns(getattr(model, "classes_", None), name, classes),
+        columns=find_class_columns(getattr(model, "classes_", None), name, classes),
         input_size=int(model.n_features_in_),
     )
 
@@ -143,11 +143,11 @@ def from_lightgbm(model: Any, *, classes: int | None = None) -> TreeMembers:
         raise InvalidInput(f"{name} has no trees; fit it to rows it can split")
     if dump.get("average_output"):
         factor *= rounds / len(trees)
-    return sum_of_scores(
+    return build_boosted_member(
         trees,
         [number % rounds for number in range(len(trees))],
         np.zeros(rounds),
-        columns=class_columns(
+        columns=find_class_columns(
             labels if labels is None else getattr(model, "classes_", labels), name, classes
         ),
         input_size=int(dump["max_feature_idx"]) + 1,
@@ -244,11 +244,11 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
         raise InvalidInput(f"{name} has no trees; fit it with one round or more")
     if labels is not None:
         labels = np.asarray(getattr(model, "classes_", labels))
-    return sum_of_scores(
+    return build_boosted_member(
         trees,
         stored["tree_info"][:end],
         np.broadcast_to(initial, (outputs,)),
-        columns=class_columns(labels, name, classes),
+        columns=find_class_columns(labels, name, classes),
         input_size=int(learner["learner_model_param"]["num_feature"]),
         single_precision=True,
     )

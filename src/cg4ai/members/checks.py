@@ -17,7 +17,7 @@ from cg4ai.records import Array, IntArray, MemberState
 LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile file
 
 
-def checked_size(value: object, name: str) -> int:
+def check_size(value: object, name: str) -> int:
     """A count of inputs, outputs or units: an integer of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
         raise InvalidInput(f"{name} must be an integer of at least 1, got {value!r}")
@@ -26,7 +26,7 @@ def checked_size(value: object, name: str) -> int:
     return int(value)
 
 
-def checked_inputs(inputs: object, input_size: int, device: torch.device) -> Tensor:
+def check_inputs(inputs: object, input_size: int, device: torch.device) -> Tensor:
     """Inputs (n, input_size) as float64 on the members' device."""
     if not isinstance(inputs, Tensor):
         raise InvalidInput(
@@ -41,7 +41,7 @@ def checked_inputs(inputs: object, input_size: int, device: torch.device) -> Ten
     return inputs.to(torch.float64)
 
 
-def checked_indices(indices: IntArray, count: int, device: torch.device) -> Tensor:
+def check_indices(indices: IntArray, count: int, device: torch.device) -> Tensor:
     """Positions of members, all in 0..count-1."""
     positions = np.asarray(indices)
     if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
@@ -55,7 +55,7 @@ def checked_indices(indices: IntArray, count: int, device: torch.device) -> Tens
     return torch.as_tensor(positions.astype(np.int64), device=device)
 
 
-def checked_weights(weights: Tensor | Array, count: int, device: torch.device) -> Tensor:
+def check_weights(weights: Tensor | Array, count: int, device: torch.device) -> Tensor:
     """One finite number per member, float64; a tensor keeps its gradient."""
     vector = as_tensor(weights).to(torch.float64).to(device)
     if vector.shape != (count,):
@@ -70,7 +70,7 @@ def as_tensor(value: object) -> Tensor:
     return value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
 
 
-def frozen_tensor(value: object, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
+def freeze_tensor(value: object, name: str, dtype: torch.dtype = torch.float64) -> Tensor:
     """A contiguous copy without gradient, so that later training cannot change members."""
     tensor = as_tensor(value).detach().to(dtype, copy=True).contiguous()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
@@ -78,7 +78,7 @@ def frozen_tensor(value: object, name: str, dtype: torch.dtype = torch.float64) 
     return tensor
 
 
-def common_device(tensors: Mapping[str, Tensor]) -> torch.device:
+def find_common_device(tensors: Mapping[str, Tensor]) -> torch.device:
     """The device all tensors of a stack are on."""
     devices = {tensor.device for tensor in tensors.values()}
     if len(devices) != 1:
@@ -105,7 +105,7 @@ def check_stack(
     return count
 
 
-def state_field(state: MemberState, name: str, kind: type) -> Any:
+def read_state_field(state: MemberState, name: str, kind: type) -> Any:
     """An entry of a saved state's config, of the right JSON type."""
     if name not in state.config:
         raise InvalidInput(f"saved {state.kind} members: config lacks {name!r}")
@@ -117,15 +117,15 @@ def state_field(state: MemberState, name: str, kind: type) -> Any:
     return value
 
 
-def state_sizes(state: MemberState, name: str) -> tuple[int, ...]:
+def read_state_sizes(state: MemberState, name: str) -> tuple[int, ...]:
     """A list of integers from a saved state's config."""
-    values = state_field(state, name, list)
+    values = read_state_field(state, name, list)
     return tuple(
-        checked_size(value, f"saved {state.kind} members: each of {name}") for value in values
+        check_size(value, f"saved {state.kind} members: each of {name}") for value in values
     )
 
 
-def state_array(state: MemberState, name: str) -> NDArray[Any]:
+def read_state_array(state: MemberState, name: str) -> NDArray[Any]:
     """A numeric array of a saved state."""
     if name not in state.arrays:
         raise InvalidInput(f"saved {state.kind} members: array {name!r} is missing")
@@ -142,7 +142,7 @@ def as_array(tensor: Tensor) -> NDArray[Any]:
     return tensor.detach().cpu().numpy().copy()
 
 
-def in_chunks(
+def evaluate_in_chunks(
     evaluate: Callable[[slice, slice], Tensor],
     count: int,
     n: int,

@@ -12,12 +12,12 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import (
     as_array,
-    checked_indices,
-    checked_inputs,
-    checked_size,
-    frozen_tensor,
-    state_array,
-    state_field,
+    check_indices,
+    check_inputs,
+    check_size,
+    freeze_tensor,
+    read_state_array,
+    read_state_field,
 )
 from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
@@ -31,10 +31,10 @@ class ConstantMembers(MemberDefaults):
     takes_missing = True
 
     def __init__(self, values: Any, input_size: int) -> None:
-        self.values = frozen_tensor(values, "values")
+        self.values = freeze_tensor(values, "values")
         if self.values.ndim != 2 or self.values.shape[1] == 0:
             raise InvalidInput(f"values must be (count, outputs), got {tuple(self.values.shape)}")
-        self.input_size = checked_size(input_size, "input_size")
+        self.input_size = check_size(input_size, "input_size")
         self.device = self.values.device
 
     @property
@@ -49,7 +49,7 @@ class ConstantMembers(MemberDefaults):
 
         Inputs that require a gradient get one: zero.
         """
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         repeated = self.values.unsqueeze(1).expand(-1, x.shape[0], -1)
         if x.requires_grad:
             return repeated + 0.0 * x.sum(1)[None, :, None]
@@ -57,12 +57,12 @@ class ConstantMembers(MemberDefaults):
 
     def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
         """Several mixtures of these members at once: shares (k, len(self)) -> (k, n, outputs)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         mixed = (shares @ self.values).unsqueeze(1).expand(-1, x.shape[0], -1)
         return mixed + 0.0 * x.sum(1)[None, :, None] if x.requires_grad else mixed
 
     def take(self, indices: IntArray) -> Self:
-        chosen = self.values[checked_indices(indices, len(self), self.device)]
+        chosen = self.values[check_indices(indices, len(self), self.device)]
         return type(self)(chosen, self.input_size)
 
     def to(self, device: torch.device | str) -> Self:
@@ -78,7 +78,7 @@ class ConstantMembers(MemberDefaults):
         """One stack of several that are compatible."""
         return cls(torch.cat([part.values for part in parts]), parts[0].input_size)
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset({"values"})
 
@@ -101,4 +101,4 @@ class ConstantMembers(MemberDefaults):
     @classmethod
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
-        return cls(state_array(state, "values"), state_field(state, "input_size", int))
+        return cls(read_state_array(state, "values"), read_state_field(state, "input_size", int))

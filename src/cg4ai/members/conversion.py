@@ -15,9 +15,9 @@ from cg4ai.members.tree_arrays import (
     ABSENT_SCORE,
     ClassColumns,
     Tree,
-    class_columns,
-    one_member,
-    sum_of_scores,
+    build_boosted_member,
+    build_member,
+    find_class_columns,
 )
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array
@@ -104,7 +104,9 @@ def _check_fitted(estimator: Any) -> None:
 
 def _positions(estimator: Any, classes: int | None) -> ClassColumns | None:
     """Where each class column goes and how many columns there are; None for regressors."""
-    return class_columns(getattr(estimator, "classes_", None), type(estimator).__name__, classes)
+    return find_class_columns(
+        getattr(estimator, "classes_", None), type(estimator).__name__, classes
+    )
 
 
 def _mean_of_trees(trees: list[Any], estimator: Any, classes: int | None) -> TreeMembers:
@@ -119,7 +121,7 @@ def _mean_of_trees(trees: list[Any], estimator: Any, classes: int | None) -> Tre
             spread[:, place.positions] = raw[:, 0, : len(place.positions)]
             values.append(spread)
     missing = bool(estimator.__sklearn_tags__().input_tags.allow_nan)
-    return one_member(
+    return build_member(
         [
             _tree(tree.tree_, value, missing=missing)
             for tree, value in zip(trees, values, strict=True)
@@ -160,7 +162,7 @@ def _boosted(estimator: Any, classes: int | None) -> TreeMembers:
     factor, inputs = float(estimator.learning_rate), int(estimator.n_features_in_)
 
     def member(initial: Array, columns: ClassColumns | None, scale: float = 1.0) -> TreeMembers:
-        return sum_of_scores(
+        return build_boosted_member(
             trees,
             scores,
             scale * initial,

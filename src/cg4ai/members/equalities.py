@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs, state_array
+from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.completing import FIELDS, CompletionTensors
@@ -56,24 +56,24 @@ class CompletedMembers(WrappedMembers[CompletionTensors]):
     def output_size(self) -> int:
         return self.completion.output_size
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.completion)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        free, fixed = self.inner.outputs(x), self.layer.fixed(x)
+        x = check_inputs(inputs, self.input_size, self.device)
+        free, fixed = self.inner.outputs(x), self.layer.compute_fixed_part(x)
         if len(self) == 1:
             return torch.addmm(fixed, free[0], self.layer.basis).unsqueeze(0)
         return free @ self.layer.basis + fixed
 
     def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         free = self.inner.mixture(x, weights)
-        return free @ self.layer.basis + weights.sum() * self.layer.fixed(x)
+        return free @ self.layer.basis + weights.sum() * self.layer.compute_fixed_part(x)
 
-    def folded(self) -> NetworkMembers | None:
+    def fold(self) -> NetworkMembers | None:
         """The same outputs by plain networks; None where the members inside have no last layer.
 
         The basis goes into the last layer, the slope into the connection that skips the others.
@@ -101,7 +101,7 @@ class CompletedMembers(WrappedMembers[CompletionTensors]):
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
         """Members from a saved state; `restored` makes the members inside."""
         inner, layer = cls._stored(state, restored)
-        parts: dict[str, Any] = {name: state_array(layer, name) for name in FIELDS}
+        parts: dict[str, Any] = {name: read_state_array(layer, name) for name in FIELDS}
         return cls(inner, Completion(**parts))
 
 
@@ -119,14 +119,16 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     def output_size(self) -> int:
         return self.source.output_size
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside, whose outputs come nearest to this by completion."""
         inverse = np.linalg.pinv(self.source.basis)
         moved = inverse @ (slopes - self.source.slope)
-        return self.inner.starting_at(parameters, moved, inverse @ (offsets - self.source.offset))
+        return self.inner.initialise_near(
+            parameters, moved, inverse @ (offsets - self.source.offset)
+        )
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         free = self.inner.forward(parameters, inputs)
         layer: CompletionTensors = self._layer(free)
-        return layer.completed(free, inputs.to(free.dtype))
+        return layer.complete(free, inputs.to(free.dtype))

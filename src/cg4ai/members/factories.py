@@ -34,20 +34,20 @@ class LostFactory:
         )
 
 
-def picklable(factory: Any) -> Any:
+def make_picklable(factory: Any) -> Any:
     """What a pickle can hold of it: anything but lambdas and local functions as it is."""
     name = getattr(factory, "__qualname__", "")
     return LostFactory(factory.__name__) if "<" in name else factory
 
 
-def line(error: Exception) -> str:
+def format_error_line(error: Exception) -> str:
     """An error of somebody else's code in one line."""
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}"
 
 
 @contextmanager
-def fused_attention(*, off: bool) -> Iterator[None]:
+def disable_fused_attention(*, off: bool) -> Iterator[None]:
     """Without torch's fused kernel of attention in eval mode, which has no gradient."""
     before = torch.backends.mha.get_fastpath_enabled()
     if off:
@@ -59,7 +59,7 @@ def fused_attention(*, off: bool) -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(before)
 
 
-def stacked_state(modules: Sequence[nn.Module]) -> tuple[Parameters, Parameters]:
+def stack_state(modules: Sequence[nn.Module]) -> tuple[Parameters, Parameters]:
     """Parameters and buffers, modules first."""
     parameters, buffers = stack_module_state(list(modules))
     return (

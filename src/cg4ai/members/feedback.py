@@ -26,14 +26,14 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import (
     as_array,
-    in_chunks,
-    state_array,
-    state_field,
+    evaluate_in_chunks,
+    read_state_array,
+    read_state_field,
 )
 from cg4ai.members.networks import START, NetworkArchitecture, NetworkMembers
 from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
-from cg4ai.records import Array, IntArray, MemberState, below
+from cg4ai.records import Array, IntArray, MemberState, select_prefixed
 from cg4ai.runs import files
 
 SHARPNESS = 10.0  # of the first stage and all others, before training
@@ -66,8 +66,8 @@ class Loads:
 
     def of(self, weighted: Tensor) -> Tensor:
         """Loads (count, L, n) of outputs times their inputs (count, r, n)."""
-        if self._sparse is not None and self._sparse.serves(weighted):
-            return self._sparse.times(weighted)
+        if self._sparse is not None and self._sparse.can_multiply(weighted):
+            return self._sparse.multiply(weighted)
         return self.like(weighted)[0] @ weighted
 
     @property
@@ -180,27 +180,29 @@ class FeedbackArchitecture(ArchitectureDefaults):
         """`forward` for inputs of any number, with little memory beyond the result."""
         count = len(parameters["weight_0"])
         width = max(*self.network.hidden, self.output_size, len(self.loads.matrix), 1)
-        steps = layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
+        steps = layers.choose_chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self._answers(layers.slice_members(parameters, members), inputs[rows])
 
-        return in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=2).transpose(1, 2)
+        return evaluate_in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=2).transpose(
+            1, 2
+        )
 
     def _answers(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(count, r, n): feature-major, as the layers below are."""
         form = self.network.form
         source = self.loads.like(inputs)[1]
         sources = inputs.T.index_select(0, source)
-        scores = layers.scores(parameters, self.network.normalise(inputs), form)
-        answer = layers.grouped_softmax(scores, form.groups)
+        scores = layers.compute_scores(parameters, self.network.normalise(inputs), form)
+        answer = layers.apply_grouped_softmax(scores, form.groups)
         for stage in range(self.stages):
             loads = self.loads.of(answer * sources)
             ratio = loads / loads.amax(1, keepdim=True).clamp_min(LEAST)
             sharpness = parameters[f"sharpness_{stage}"].exp().unsqueeze(-1)
             pressure = (sharpness * ratio).softmax(1)
             scores = torch.baddbmm(scores, parameters[f"feedback_{stage}"], pressure)
-            answer = layers.grouped_softmax(scores, form.groups)
+            answer = layers.apply_grouped_softmax(scores, form.groups)
         return answer
 
     def members(self, parameters: Parameters) -> FeedbackMembers:
@@ -228,7 +230,7 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
         """The same members with other tensors of these names, which are not looked at."""
         made = self._known({name: tensors[name] for name in self.parameters})
         own = self.architecture
-        units = below(tensors, "normalise_")
+        units = select_prefixed(tensors, "normalise_")
         made.architecture = FeedbackArchitecture(
             own.network.with_units(units),
             own.loads.with_tensors(tensors["matrix"], tensors["source"]),
@@ -252,15 +254,17 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
     @classmethod
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
-        inner = files.member_state(state.config.get("network"), below(state.arrays, "network."))
+        inner = files.member_state(
+            state.config.get("network"), select_prefixed(state.arrays, "network.")
+        )
         network = NetworkMembers.restore(inner)
-        loads = Loads(state_array(state, "matrix"), state_array(state, "source"))
-        stages = state_field(state, "stages", int)
+        loads = Loads(read_state_array(state, "matrix"), read_state_array(state, "source"))
+        stages = read_state_field(state, "stages", int)
         if not 1 <= stages <= len(state.arrays):  # each has arrays of its own
             raise InvalidInput(f"saved {state.kind} members: there are no {stages} stages")
         architecture = FeedbackArchitecture(network.architecture, loads, stages)
         own = {
-            name: state_array(state, name)
+            name: read_state_array(state, name)
             for name in architecture.shapes()
             if name not in network.parameters
         }

@@ -18,10 +18,10 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import (
     as_array,
-    checked_indices,
-    checked_inputs,
-    frozen_tensor,
-    state_array,
+    check_indices,
+    check_inputs,
+    freeze_tensor,
+    read_state_array,
 )
 from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
@@ -47,7 +47,7 @@ class FlowMembers(MemberDefaults):
         if missing:
             raise InvalidInput(f"flows are given by {', '.join(NAMES)}; not so {sorted(missing)}")
         self._own = {
-            name: frozen_tensor(arrays[name], name, torch.int64 if name in WHOLE else torch.float64)
+            name: freeze_tensor(arrays[name], name, torch.int64 if name in WHOLE else torch.float64)
             for name in NAMES
         }
         self._check()
@@ -97,7 +97,7 @@ class FlowMembers(MemberDefaults):
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         # one graph for any number of inputs
         parts = (x,) if is_traced() else torch.split(x, AT_ONCE)
         members = [
@@ -131,7 +131,7 @@ class FlowMembers(MemberDefaults):
         return node
 
     def take(self, indices: IntArray) -> Self:
-        chosen = checked_indices(indices, len(self), self.device)
+        chosen = check_indices(indices, len(self), self.device)
         own = {
             name: value if name == "group" else value[chosen] for name, value in self._own.items()
         }
@@ -160,7 +160,7 @@ class FlowMembers(MemberDefaults):
         }
         return cls(**own)
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset()
 
@@ -181,7 +181,7 @@ class FlowMembers(MemberDefaults):
     @classmethod
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
-        return cls(**{name: state_array(state, name) for name in NAMES})
+        return cls(**{name: read_state_array(state, name) for name in NAMES})
 
 
 def _depth(left: list[int], right: list[int]) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
-from cg4ai.members.checks import checked_weights
+from cg4ai.members.checks import check_weights
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.protocols import Members
@@ -25,7 +25,7 @@ def fuse(members: NetworkMembers, weights: Tensor | Array) -> nn.Module:
     (`WideNetwork`). Otherwise the first layers become one wide layer and the rest stays stacked
     (`StackedNetwork`). Members of weight zero are left out.
     """
-    vector = checked_weights(weights, len(members), members.device).detach()
+    vector = check_weights(weights, len(members), members.device).detach()
     active = np.flatnonzero(vector.cpu().numpy())
     if len(active) == 0:
         raise InvalidInput("all weights are zero: there is no mixture to fuse")
@@ -35,7 +35,7 @@ def fuse(members: NetworkMembers, weights: Tensor | Array) -> nn.Module:
     return StackedNetwork(kept, vector)
 
 
-def collapsed(members: Members, weights: Array) -> Members | None:
+def collapse(members: Members, weights: Array) -> Members | None:
     """The one member that a mixture of affine or of constant members is; None for other kinds."""
     shares = torch.as_tensor(weights, device=members.device)
     if isinstance(members, ConstantMembers):

@@ -32,8 +32,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 CPU_CHUNK = 2**17  # values of the widest layer at a time: 1 MB in float64 stays in cache
 GPU_CHUNK = 2**26
 INPUT_CHUNK = 1024
-ERF = "erf"  # the activation that goes with `erf_form`
-ERF_INPUTS = 32  # from so many inputs on, scaling the weights for `erf_form` pays
+ERF = "erf"  # the activation that goes with `convert_to_erf`
+ERF_INPUTS = 32  # from so many inputs on, scaling the weights for `convert_to_erf` pays
 UNITS = ("shift", "scale", "output_shift", "output_scale")
 
 
@@ -45,7 +45,7 @@ class Form(NamedTuple):
     groups: tuple[int, ...] = ()
 
 
-def chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
+def choose_chunk_steps(count: int, n: int, *, width: int, device: torch.device) -> tuple[int, int]:
     """How many members and inputs to evaluate at a time for layers of `width`."""
     if is_traced():  # one graph for any number of inputs
         return count, n
@@ -58,10 +58,11 @@ def slice_members(parameters: Parameters, members: slice) -> Parameters:
     return {name: tensor[members] for name, tensor in parameters.items()}
 
 
-def first_product(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
+def compute_first_layer(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor:
     """weight (count, o, d), bias (count, o), inputs (n, d) or (count, n, d) -> (count, o, n).
 
-    Without a bias inputs are shared, (n, d): it is the last column of weights, see `erf_form`.
+    Without a bias inputs are shared, (n, d): it is the last column of weights, see
+    `convert_to_erf`.
     """
     count, size, inner = weight.shape
     if bias is None:
@@ -72,11 +73,11 @@ def first_product(weight: Tensor, bias: Tensor | None, inputs: Tensor) -> Tensor
     return flat.view(count, size, inputs.shape[0])
 
 
-def erf_form(parameters: Parameters, depth: int) -> Parameters:
+def convert_to_erf(parameters: Parameters, depth: int) -> Parameters:
     """Parameters with which `erf_unit` gives what GELU does with those given.
 
     `gelu(y) = erf_unit(y / sqrt(2)) / sqrt(2)`, so the roots go into the weights around it. The
-    biases that meet the inputs become a last column of weights, for inputs `with_ones`: a product
+    biases that meet the inputs become a last column of weights, for inputs `append_ones`: a product
     that starts from a bias first copies it to every input, which took a third of the time.
     """
     root = math.sqrt(0.5)
@@ -95,7 +96,7 @@ def _joined(weight: Tensor, bias: Tensor) -> Tensor:
     return torch.cat([weight, bias.unsqueeze(-1)], dim=-1)
 
 
-def with_ones(inputs: Tensor) -> Tensor:
+def append_ones(inputs: Tensor) -> Tensor:
     """Inputs (n, d) with a last column of ones."""
     return torch.cat([inputs, inputs.new_ones(inputs.shape[0], 1)], dim=1)
 
@@ -105,14 +106,18 @@ def erf_unit(values: Tensor) -> Tensor:
     return values.addcmul_(values, torch.erf(values))
 
 
-def prepared(parameters: Parameters, inputs: Tensor, form: Form) -> tuple[Parameters, Tensor, Form]:
+def prepare(parameters: Parameters, inputs: Tensor, form: Form) -> tuple[Parameters, Tensor, Form]:
     """Parameters, inputs and form such that they are evaluated fastest, with equal outputs.
 
     What has been prepared comes back as it is, so those who work in chunks do it once before.
     """
     if form.depth == 0 or not _by_erf(parameters, inputs, form.activation):
         return parameters, inputs, form
-    return erf_form(parameters, form.depth), with_ones(inputs), form._replace(activation=ERF)
+    return (
+        convert_to_erf(parameters, form.depth),
+        append_ones(inputs),
+        form._replace(activation=ERF),
+    )
 
 
 def _by_erf(parameters: Parameters, inputs: Tensor, activation: str) -> bool:
@@ -139,29 +144,29 @@ def _needs_gradient(parameters: Parameters, inputs: Tensor) -> bool:
     )
 
 
-def hidden_values(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
+def compute_hidden_values(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
     """The last hidden layer, (count, width, n), of at least one."""
     activate = erf_unit if form.activation == ERF else ACTIVATIONS[form.activation]
-    values = activate(first_product(parameters["weight_0"], parameters.get("bias_0"), inputs))
+    values = activate(compute_first_layer(parameters["weight_0"], parameters.get("bias_0"), inputs))
     for layer in range(1, form.depth):
         bias = parameters[f"bias_{layer}"].unsqueeze(-1)
         values = activate(torch.baddbmm(bias, parameters[f"weight_{layer}"], values))
     return values
 
 
-def scores(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
+def compute_scores(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
     """Outputs before any softmax, (count, r, n)."""
-    parameters, inputs, form = prepared(parameters, inputs, form)
+    parameters, inputs, form = prepare(parameters, inputs, form)
     depth = form.depth
     weight, bias = parameters[f"weight_{depth}"], parameters.get(f"bias_{depth}")
     if depth == 0:
-        return first_product(weight, bias, inputs)
+        return compute_first_layer(weight, bias, inputs)
     if "skip" in parameters:
-        start = first_product(parameters["skip"], bias, inputs)
+        start = compute_first_layer(parameters["skip"], bias, inputs)
     else:
         assert bias is not None
         start = bias.unsqueeze(-1)
-    values = hidden_values(parameters, inputs, form)
+    values = compute_hidden_values(parameters, inputs, form)
     product = torch.baddbmm(start, weight, values)
     if product.requires_grad:
         product.register_hook(_laid_out)  # type: ignore[no-untyped-call]
@@ -173,12 +178,12 @@ def _laid_out(gradient: Tensor | None) -> Tensor | None:
     return None if gradient is None else gradient.contiguous()
 
 
-def outputs(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
+def compute_outputs(parameters: Parameters, inputs: Tensor, form: Form) -> Tensor:
     """(count, r, n), in any dtype; inputs are normalised already."""
-    return grouped_softmax(scores(parameters, inputs, form), form.groups)
+    return apply_grouped_softmax(compute_scores(parameters, inputs, form), form.groups)
 
 
-def grouped_softmax(values: Tensor, groups: tuple[int, ...]) -> Tensor:
+def apply_grouped_softmax(values: Tensor, groups: tuple[int, ...]) -> Tensor:
     """Softmax within each group of outputs; values (count, r, n), no groups means as they are.
 
     Neighbours of one size are one call: there may be hundreds of groups, and few sizes.
@@ -201,13 +206,15 @@ def _even_softmax(values: Tensor, size: int, times: int) -> Tensor:
     return values.reshape(count, times, size, n).softmax(2).view(count, total, n)
 
 
-def folded_mixture(parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form) -> Tensor:
+def compute_folded_mixture(
+    parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form
+) -> Tensor:
     """`sum_i weights_i scores_i`, (r, n), for linear outputs: the weights go into the last layer.
 
     The members' last layers become one product (r, count * width), so no member's outputs are
     ever formed.
     """
-    parameters, inputs, form = prepared(parameters, inputs, form)
+    parameters, inputs, form = prepare(parameters, inputs, form)
     depth = form.depth
     last = parameters[f"weight_{depth}"] * weights[:, None, None]
     bias = parameters.get(f"bias_{depth}")
@@ -218,44 +225,50 @@ def folded_mixture(parameters: Parameters, inputs: Tensor, weights: Tensor, form
         skip = torch.tensordot(weights, parameters["skip"], dims=1)
         start = torch.addmm(start, skip, inputs.T)
     count, size, width = last.shape
-    values = hidden_values(parameters, inputs, form)
+    values = compute_hidden_values(parameters, inputs, form)
     wide = last.permute(1, 0, 2).reshape(size, count * width)
     return torch.addmm(start, wide, values.reshape(count * width, -1))
 
 
-def weighted_outputs(parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form) -> Tensor:
+def compute_weighted_outputs(
+    parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form
+) -> Tensor:
     """`sum_i weights_i outputs_i`, (r, n).
 
     With `weights` (blocks, count) one such sum for each of their rows, (blocks, r, n).
     """
     if not form.groups and weights.ndim == 1:
-        return folded_mixture(parameters, inputs, weights, form)
-    values = outputs(parameters, inputs, form)
+        return compute_folded_mixture(parameters, inputs, weights, form)
+    values = compute_outputs(parameters, inputs, form)
     return (weights @ values.flatten(1)).view(*weights.shape[:-1], *values.shape[1:])
 
 
-def mixture_in_chunks(
+def compute_mixture_in_chunks(
     parameters: Parameters, inputs: Tensor, weights: Tensor, form: Form, *, steps: tuple[int, int]
 ) -> Tensor:
-    """`weighted_outputs` of `steps` members and inputs at a time, (n, r) or (blocks, n, r)."""
+    """`compute_weighted_outputs` of `steps` members and inputs at a time, (n, r) or (blocks, n,
+    r).
+    """
     *blocks, count = weights.shape
     member_step, input_step = steps
     size = parameters[f"weight_{form.depth}"].shape[1]
-    ready, x, form = prepared(parameters, inputs, form)
+    ready, x, form = prepare(parameters, inputs, form)
     if is_traced():  # one graph for any number of inputs
-        return weighted_outputs(ready, x, weights, form).transpose(-1, -2)
+        return compute_weighted_outputs(ready, x, weights, form).transpose(-1, -2)
 
     def total(part: Tensor) -> Tensor:
         result = part.new_zeros(*blocks, size, len(part))
         for start in range(0, count, member_step):
             own = slice(start, start + member_step)
-            result += weighted_outputs(slice_members(ready, own), part, weights[..., own], form)
+            result += compute_weighted_outputs(
+                slice_members(ready, own), part, weights[..., own], form
+            )
         return result.transpose(-1, -2)
 
     return torch.cat([total(part) for part in torch.split(x, input_step)], dim=-2)
 
 
-def checked_units(values: object, name: str, size: int) -> Array:
+def check_units(values: object, name: str, size: int) -> Array:
     """One finite number for each input or output, read-only; scales are positive."""
     array = np.array(values, dtype=np.float64)
     if array.shape != (size,) or not np.all(np.isfinite(array)):
@@ -295,13 +308,13 @@ class Scaling:
         scaled = outputs * known["output_scale"] if "output_scale" in known else outputs
         return scaled + known["output_shift"] if "output_shift" in known else scaled
 
-    def folded(self, parameters: Parameters, *, depth: int) -> Parameters:
+    def fold(self, parameters: Parameters, *, depth: int) -> Parameters:
         """Parameters whose last layer gives outputs in their units, float64."""
         scale, shift = self._output_units(parameters[f"bias_{depth}"])
         return _rescaled(parameters, scale, shift, depth=depth)
 
-    def unfolded(self, parameters: Parameters, *, depth: int) -> Parameters:
-        """The reverse of `folded`."""
+    def unfold(self, parameters: Parameters, *, depth: int) -> Parameters:
+        """The reverse of `fold`."""
         scale, shift = self._output_units(parameters[f"bias_{depth}"])
         return _rescaled(parameters, 1.0 / scale, -shift / scale, depth=depth)
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.protocols import Members
-from cg4ai.records import Array, IntArray, below
+from cg4ai.records import Array, IntArray, select_prefixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Part:
     blocks: IntArray
     weights: Array
 
-    def kept(self, device: torch.device) -> Part:
+    def freeze(self, device: torch.device) -> Part:
         """The same on the device, with blocks and weights of its own that nobody can change."""
         blocks, weights = np.array(self.blocks), np.array(self.weights)
         for array in (blocks, weights):
@@ -36,7 +36,7 @@ class Part:
         there = self.members.device == device
         return Part(self.members if there else self.members.to(device), blocks, weights)
 
-    def used(self) -> Part | None:
+    def select_used(self) -> Part | None:
         """Its members of positive weight; None if there are none."""
         positive = np.flatnonzero(self.weights > 0)
         if len(positive) == len(self.weights):
@@ -66,14 +66,14 @@ class Mixture:
             raise InvalidInput("an ensemble needs at least one member")
         wanted = parts[0].members.device if device is None else device
         self.device = torch.empty(0, device=wanted).device  # "cuda" becomes "cuda:0"
-        self.parts = tuple(part.kept(self.device) for part in parts)
+        self.parts = tuple(part.freeze(self.device) for part in parts)
         self.layout = layout
         self._check()
         self._width = max(len(block) for block in layout.blocks)
         places = layout.places(self._width)
         self._places = None if places is None else torch.as_tensor(places, device=self.device)
-        used = (part.used() for part in self.parts)
-        self.used = tuple(part.kept(self.device) for part in used if part is not None)
+        used = (part.select_used() for part in self.parts)
+        self.used = tuple(part.freeze(self.device) for part in used if part is not None)
         self._shares = [self._share(part) for part in self.used]
 
     def _check(self) -> None:
@@ -185,12 +185,12 @@ class Mixture:
                 result[f"members.{number}.{name}"] = tensor
         return result
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset(
             f"members.{number}.{name}"
             for number, part in enumerate(self.used)
-            for name in part.members.trained()
+            for name in part.members.trained_names()
         )
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
@@ -202,7 +202,7 @@ class Mixture:
         made.used = tuple(
             replace(
                 part,
-                members=part.members.with_tensors(below(tensors, f"members.{number}.")),
+                members=part.members.with_tensors(select_prefixed(tensors, f"members.{number}.")),
             )
             for number, part in enumerate(self.used)
         )

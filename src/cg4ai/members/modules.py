@@ -16,17 +16,23 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
 from cg4ai.members.checks import (
     as_array,
+    check_indices,
+    check_inputs,
+    check_size,
     check_stack,
-    checked_indices,
-    checked_inputs,
-    checked_size,
-    common_device,
-    frozen_tensor,
-    in_chunks,
-    state_array,
-    state_field,
+    evaluate_in_chunks,
+    find_common_device,
+    freeze_tensor,
+    read_state_array,
+    read_state_field,
 )
-from cg4ai.members.factories import FAILURES, fused_attention, line, picklable, stacked_state
+from cg4ai.members.factories import (
+    FAILURES,
+    disable_fused_attention,
+    format_error_line,
+    make_picklable,
+    stack_state,
+)
 from cg4ai.protocols import ArchitectureDefaults, MemberDefaults, Members, Parameters
 from cg4ai.records import IntArray, MemberState
 
@@ -51,8 +57,8 @@ class ModuleArchitecture(ArchitectureDefaults):
                 f"of its own, so give a function that makes it, such as lambda: {kind}(...)"
             )
         self.factory = factory
-        self.input_size = checked_size(input_size, "input_size")
-        self.output_size = checked_size(output_size, "output_size")
+        self.input_size = check_size(input_size, "input_size")
+        self.output_size = check_size(output_size, "output_size")
         self.name = str(name)
         self.template = self._build(seed=0).double()
         if any(map(is_lazy, self.template.parameters())):
@@ -79,7 +85,8 @@ class ModuleArchitecture(ArchitectureDefaults):
                 raise
             except FAILURES as error:
                 raise InvalidInput(
-                    f"factory {self.name!r} fails ({line(error)}); give a function that makes a "
+                    f"factory {self.name!r} fails ({format_error_line(error)}); give a function "
+                    "that makes a "
                     "module without arguments, such as lambda: Net(...)"
                 ) from error
         if not isinstance(module, nn.Module):
@@ -92,7 +99,7 @@ class ModuleArchitecture(ArchitectureDefaults):
         generator = torch.Generator().manual_seed(0)
         x = torch.randn(4, self.input_size, generator=generator, dtype=torch.float64)
         modules = [self.template, self._build(seed=1).double()]
-        parameters, buffers = stacked_state(modules)
+        parameters, buffers = stack_state(modules)
         expected = self._probe(parameters, buffers, x)
         if expected.shape != (2, 4, self.output_size):
             raise InvalidInput(
@@ -114,7 +121,7 @@ class ModuleArchitecture(ArchitectureDefaults):
             values = self._vectorised(parameters, buffers, x, buffer_axis=0)
             self._gradient(self._vectorised, parameters, buffers, x)
         except (RuntimeError, InvalidInput) as error:
-            self.loop_reason = f"vmap cannot run it: {line(error)}"
+            self.loop_reason = f"vmap cannot run it: {format_error_line(error)}"
             return
         self.vectorised = bool(torch.allclose(values, expected))
         self.loop_reason = "" if self.vectorised else "vmap gives other outputs than single calls"
@@ -127,7 +134,8 @@ class ModuleArchitecture(ArchitectureDefaults):
             raise
         except FAILURES as error:
             raise InvalidInput(
-                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} ({line(error)}); "
+                f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} "
+                f"({format_error_line(error)}); "
                 "inputs are rows of numbers: a module for pictures or sequences begins with "
                 "nn.Unflatten(1, (...)), one for whole numbers with a cast"
             ) from error
@@ -144,11 +152,11 @@ class ModuleArchitecture(ArchitectureDefaults):
         except RuntimeError as error:
             raise InvalidInput(
                 f"module {self.name!r} cannot be trained: its outputs have no gradient "
-                f"({line(error)})"
+                f"({format_error_line(error)})"
             ) from error
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
-        with fused_attention(off=self._attends):
+        with disable_fused_attention(off=self._attends):
             # functional_call refuses to be traced
             if torch.jit.is_tracing():  # type: ignore[no-untyped-call]
                 with _held(self.template, {**parameters, **buffers}):
@@ -163,7 +171,7 @@ class ModuleArchitecture(ArchitectureDefaults):
         return result
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "factory": picklable(self.factory)}
+        return {**self.__dict__, "factory": make_picklable(self.factory)}
 
     def __deepcopy__(self, memo: object) -> ModuleArchitecture:
         return self  # nothing in it changes
@@ -195,9 +203,9 @@ class ModuleArchitecture(ArchitectureDefaults):
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """The factory's own initialisation, one seed from `generator` for each member."""
-        checked_size(count, "count")
+        check_size(count, "count")
         seeds = torch.randint(2**62, (count,), generator=generator).tolist()
-        parameters, buffers = stacked_state([self._build(seed=seed) for seed in seeds])
+        parameters, buffers = stack_state([self._build(seed=seed) for seed in seeds])
         for key, stacked in buffers.items():
             own = self.buffers[key].to(stacked.dtype)
             if not torch.equal(stacked, own.expand_as(stacked)):
@@ -241,7 +249,7 @@ class ModuleArchitecture(ArchitectureDefaults):
                     f"modules must be {type(self.template).__name__}, as {self.name!r} makes, "
                     f"got {type(module).__name__}"
                 )
-        parameters, buffers = stacked_state(modules)
+        parameters, buffers = stack_state(modules)
         return ModuleMembers(self, parameters, buffers)
 
     def matches(self, other: ModuleArchitecture) -> bool:
@@ -284,10 +292,10 @@ class ModuleMembers(MemberDefaults):
     ) -> None:
         self.architecture = architecture
         what = f"parameters of module {architecture.name!r}"
-        given = {key: frozen_tensor(value, f"parameter {key}") for key, value in parameters.items()}
+        given = {key: freeze_tensor(value, f"parameter {key}") for key, value in parameters.items()}
         self._count = check_stack(given, architecture.shapes, what)
         self.parameters: Parameters = {key: given[key] for key in architecture.shapes}
-        self.device = common_device(self.parameters)
+        self.device = find_common_device(self.parameters)
         if buffers is None:
             buffers = {
                 key: b.to(self.device).expand(self._count, *b.shape)
@@ -295,7 +303,7 @@ class ModuleMembers(MemberDefaults):
             }
         shapes = {key: tuple(b.shape) for key, b in architecture.buffers.items()}
         fixed = {
-            key: frozen_tensor(
+            key: freeze_tensor(
                 value,
                 f"buffer {key}",
                 architecture.buffers[key].dtype if key in shapes else torch.float64,
@@ -323,7 +331,7 @@ class ModuleMembers(MemberDefaults):
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             own = {key: value[members] for key, value in self.parameters.items()}
@@ -333,10 +341,10 @@ class ModuleMembers(MemberDefaults):
         width = max(self.input_size, self.output_size)
         input_step = max(1, CHUNK_VALUES // (max(1, len(self)) * width))
         steps = (max(1, len(self)), input_step)
-        return in_chunks(evaluate, len(self), x.shape[0], steps=steps, axis=1)
+        return evaluate_in_chunks(evaluate, len(self), x.shape[0], steps=steps, axis=1)
 
     def take(self, indices: IntArray) -> Self:
-        positions = checked_indices(indices, len(self), self.device)
+        positions = check_indices(indices, len(self), self.device)
         return type(self)(
             self.architecture,
             {key: value[positions] for key, value in self.parameters.items()},
@@ -364,7 +372,7 @@ class ModuleMembers(MemberDefaults):
             {key: torch.cat([part.buffers[key] for part in parts]) for key in first.buffers},
         )
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset(f"parameter:{key}" for key in self.parameters)
 
@@ -393,7 +401,7 @@ class ModuleMembers(MemberDefaults):
     @classmethod
     def restore(cls, state: MemberState, factories: Mapping[str, Factory]) -> Self:
         """Members from a saved state; the user's factory makes the module again."""
-        name = state_field(state, "factory", str)
+        name = read_state_field(state, "factory", str)
         if name not in factories:
             raise MissingFactory(
                 f"these members were made by the factory {name!r}{did_you_mean(name, factories)}; "
@@ -401,8 +409,8 @@ class ModuleMembers(MemberDefaults):
             )
         architecture = ModuleArchitecture(
             factories[name],
-            state_field(state, "input_size", int),
-            state_field(state, "output_size", int),
+            read_state_field(state, "input_size", int),
+            read_state_field(state, "output_size", int),
             name,
         )
         groups: dict[str, dict[str, Any]] = {"parameter": {}, "buffer": {}}
@@ -410,5 +418,5 @@ class ModuleMembers(MemberDefaults):
             group, _, key = full.partition(":")
             if group not in groups or not key:
                 raise InvalidInput(f"saved module members: array {full!r} is not known")
-            groups[group][key] = state_array(state, full)
+            groups[group][key] = read_state_array(state, full)
         return cls(architecture, groups["parameter"], groups["buffer"])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_indices
+from cg4ai.members.checks import check_indices
 from cg4ai.members.wrappers import Restored, WrappedMembers
 from cg4ai.protocols import Members
 from cg4ai.records import IntArray, MemberState
@@ -69,7 +69,7 @@ class Nesting:
     def state(self) -> MemberState:
         return MemberState("nesting", {"output": self.output}, {})
 
-    def composed(self, parts: Tensor) -> Tensor:
+    def compose(self, parts: Tensor) -> Tensor:
         """(count, parts, n, size) -> (count, n, size)."""
         if self.output is None:
             reached = torch.stack([parts[:, part, :, k] for part, k in self.bound.items()], -1)
@@ -100,17 +100,17 @@ class NestedMembers(WrappedMembers[Nesting]):
     def __len__(self) -> int:
         return len(self.inner) // self.layer.parts
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.layer.output)
 
     def take(self, indices: IntArray) -> Self:
-        chosen = checked_indices(indices, len(self), torch.device("cpu")).numpy()
+        chosen = check_indices(indices, len(self), torch.device("cpu")).numpy()
         parts = self.layer.parts
-        return self.around(self.inner.take((chosen[:, None] * parts + np.arange(parts)).ravel()))
+        return self.wrap(self.inner.take((chosen[:, None] * parts + np.arange(parts)).ravel()))
 
     def outputs(self, inputs: Tensor) -> Tensor:
         found = self.inner.outputs(inputs)
-        return self.layer.composed(found.view(len(self), self.layer.parts, *found.shape[1:]))
+        return self.layer.compose(found.view(len(self), self.layer.parts, *found.shape[1:]))
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

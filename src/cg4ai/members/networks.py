@@ -21,14 +21,14 @@ from cg4ai.members import layers
 from cg4ai.members.checks import (
     as_array,
     as_tensor,
+    check_inputs,
+    check_size,
     check_stack,
-    checked_inputs,
-    checked_size,
-    checked_weights,
-    in_chunks,
-    state_array,
-    state_field,
-    state_sizes,
+    check_weights,
+    evaluate_in_chunks,
+    read_state_array,
+    read_state_field,
+    read_state_sizes,
 )
 from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
@@ -70,12 +70,12 @@ class NetworkArchitecture(ArchitectureDefaults):
     _scaling: layers.Scaling = field(init=False, repr=False)  # the four above
 
     def __post_init__(self) -> None:
-        checked_size(self.input_size, "input_size")
-        checked_size(self.output_size, "output_size")
+        check_size(self.input_size, "input_size")
+        check_size(self.output_size, "output_size")
         object.__setattr__(self, "hidden", tuple(self.hidden))
         object.__setattr__(self, "groups", tuple(self.groups))
         for width in (*self.hidden, *self.groups):
-            checked_size(width, "each width of hidden and each size of groups")
+            check_size(width, "each width of hidden and each size of groups")
         for name, value, known in (
             ("activation", self.activation, tuple(layers.ACTIVATIONS)),
             ("output", self.output, OUTPUTS),
@@ -102,7 +102,7 @@ class NetworkArchitecture(ArchitectureDefaults):
             values = getattr(self, name)
             if values is not None:
                 size = self.output_size if name.startswith("output") else self.input_size
-                arrays[name] = layers.checked_units(values, name, size)
+                arrays[name] = layers.check_units(values, name, size)
                 object.__setattr__(self, name, arrays[name])
         object.__setattr__(self, "_scaling", layers.Scaling(arrays))
         if self.scales_outputs and self.output != "linear":
@@ -162,7 +162,7 @@ class NetworkArchitecture(ArchitectureDefaults):
 
         Biases are uniform within 1 / sqrt(inputs). float32, on the CPU.
         """
-        checked_size(count, "count")
+        check_size(count, "count")
 
         def uniform(*shape: int, bound: float) -> Tensor:
             return (torch.rand(count, *shape, generator=generator) * 2 - 1) * bound
@@ -181,7 +181,7 @@ class NetworkArchitecture(ArchitectureDefaults):
             )
         return parameters
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """The same with outputs near `slopes @ x + offsets`, (r, d) and (r,), at every input.
 
         The last layer shrinks and the skip, where there is one, takes the slopes; without one it
@@ -207,7 +207,9 @@ class NetworkArchitecture(ArchitectureDefaults):
 
         In the dtype of parameters and inputs, differentiable in both.
         """
-        outputs = layers.outputs(parameters, self.normalise(inputs), self.form).transpose(1, 2)
+        outputs = layers.compute_outputs(parameters, self.normalise(inputs), self.form).transpose(
+            1, 2
+        )
         return self._scaling.outputs(outputs)
 
     @property
@@ -217,7 +219,7 @@ class NetworkArchitecture(ArchitectureDefaults):
 
     def _chunk_steps(self, count: int, inputs: Tensor) -> tuple[int, int]:
         width = max(*self.hidden, self.output_size, 1)
-        return layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
+        return layers.choose_chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
     def forward_in_chunks(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """`forward` for shared inputs of any number, with little memory beyond the result.
@@ -229,10 +231,10 @@ class NetworkArchitecture(ArchitectureDefaults):
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             own = layers.slice_members(parameters, members)
-            return layers.outputs(own, x[rows], self.form)
+            return layers.compute_outputs(own, x[rows], self.form)
 
         steps = self._chunk_steps(count, x)
-        return in_chunks(evaluate, count, x.shape[0], steps=steps, axis=2).transpose(1, 2)
+        return evaluate_in_chunks(evaluate, count, x.shape[0], steps=steps, axis=2).transpose(1, 2)
 
     def mixture(self, parameters: Parameters, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i forward_i`, (n, output_size), in chunks that fit a cache.
@@ -241,7 +243,7 @@ class NetworkArchitecture(ArchitectureDefaults):
         """
         x = self.normalise(inputs)
         steps = self._chunk_steps(weights.shape[-1], x)
-        return layers.mixture_in_chunks(parameters, x, weights, self.form, steps=steps)
+        return layers.compute_mixture_in_chunks(parameters, x, weights, self.form, steps=steps)
 
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
@@ -265,14 +267,14 @@ class NetworkArchitecture(ArchitectureDefaults):
     def members(self, parameters: Parameters) -> NetworkMembers:
         if self.scales_outputs:
             check_stack(parameters, self.shapes(), "parameters of a network")
-            parameters = self._scaling.folded(parameters, depth=self.depth)
+            parameters = self._scaling.fold(parameters, depth=self.depth)
         return NetworkMembers(self._finished(), parameters)
 
     def parameters(self, members: Members) -> Parameters | None:
         if not isinstance(members, NetworkMembers) or members.architecture != self._finished():
             return None
         if self.scales_outputs:
-            return self._scaling.unfolded(members.parameters, depth=self.depth)
+            return self._scaling.unfold(members.parameters, depth=self.depth)
         return {name: tensor.clone() for name, tensor in members.parameters.items()}
 
     def config(self) -> dict[str, Any]:
@@ -307,8 +309,8 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
         For linear outputs the weights are folded into the last layer, so that it costs little
         more than the hidden layers; probabilities are formed for a few members at a time.
         """
-        x = checked_inputs(inputs, self.input_size, self.device)
-        vector = checked_weights(weights, len(self), self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
+        vector = check_weights(weights, len(self), self.device)
         return self.architecture.mixture(self.parameters, x, vector)
 
     def mixtures(self, inputs: Tensor, shares: Tensor) -> Tensor:
@@ -316,7 +318,7 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
 
         The shares are taken as they are: looking at them would make a GPU wait.
         """
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         if shares.ndim != 2 or shares.shape[1] != len(self):
             raise InvalidInput(f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}")
         return self.architecture.mixture(self.parameters, x, shares)
@@ -342,24 +344,24 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
         normalisation = {
-            name: state_array(state, f"normalise_{name}").astype(np.float64)
+            name: read_state_array(state, f"normalise_{name}").astype(np.float64)
             if f"normalise_{name}" in state.arrays
             else None
             for name in ("shift", "scale")
         }
         architecture = NetworkArchitecture(
-            state_field(state, "input_size", int),
-            state_field(state, "output_size", int),
-            hidden=state_sizes(state, "hidden"),
-            activation=state_field(state, "activation", str),
-            skip=state_field(state, "skip", bool),
-            output=state_field(state, "output", str),
-            groups=state_sizes(state, "groups"),
+            read_state_field(state, "input_size", int),
+            read_state_field(state, "output_size", int),
+            hidden=read_state_sizes(state, "hidden"),
+            activation=read_state_field(state, "activation", str),
+            skip=read_state_field(state, "skip", bool),
+            output=read_state_field(state, "output", str),
+            groups=read_state_sizes(state, "groups"),
             shift=normalisation["shift"],
             scale=normalisation["scale"],
         )
         names = [name for name in state.arrays if not name.startswith("normalise_")]
-        return cls(architecture, {name: state_array(state, name) for name in names})
+        return cls(architecture, {name: read_state_array(state, name) for name in names})
 
 
 def affine(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs, state_array
+from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.set_projection import SetTensors, clamp_inward
 from cg4ai.protocols import Members, Parameters
@@ -24,10 +24,10 @@ from cg4ai.records import Array, MemberState
 from cg4ai.rules.output_sets import OutputSet, Total
 
 
-def moved(source: OutputSet, outputs: Array) -> Array:
+def move_into_set(source: OutputSet, outputs: Array) -> Array:
     """(..., r) numbers, moved into the set as outputs of members are."""
     z = torch.as_tensor(outputs, dtype=torch.float64)
-    return np.asarray(SetTensors.of(source, z).moved(z).numpy())
+    return np.asarray(SetTensors.of(source, z).move_into_set(z).numpy())
 
 
 def _check(output_size: int, source: OutputSet) -> None:
@@ -66,13 +66,13 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
     def output_set(self) -> OutputSet:
         return self.layer.source
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.output_set)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        return self.layer.moved(self.inner.outputs(x))
+        x = check_inputs(inputs, self.input_size, self.device)
+        return self.layer.move_into_set(self.inner.outputs(x))
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:
@@ -85,8 +85,8 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
             raise InvalidInput(
                 f"arranged members need chains and totals, got {layer.config!r:.80}"
             ) from error
-        low, high = (state_array(layer, name) for name in ("low", "high"))
-        return cls(inner, OutputSet(low, high, chains, totals).examined())
+        low, high = (read_state_array(layer, name) for name in ("low", "high"))
+        return cls(inner, OutputSet(low, high, chains, totals).validate())
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,12 @@ class ArrangedArchitecture(WrappedArchitecture[OutputSet]):
     def __post_init__(self) -> None:
         _check(self.inner.output_size, self.source)
 
-    def starting_at(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Array, offsets: Array) -> Parameters:
         """As of the architecture inside: outputs in the set stay as they are."""
-        return self.inner.starting_at(parameters, slopes, offsets)
+        return self.inner.initialise_near(parameters, slopes, offsets)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         outputs = self.inner.forward(parameters, inputs)
-        moved: Tensor = self._layer(outputs).moved(outputs, clamp_inward)
+        moved: Tensor = self._layer(outputs).move_into_set(outputs, clamp_inward)
         return moved

@@ -42,7 +42,7 @@ class ReluSum:
         low = rising @ lower + falling @ upper + self.offset
         return low, rising @ upper + falling @ lower + self.offset
 
-    def over(self, lower: Array, upper: Array) -> ReluSum:
+    def restrict_to_box(self, lower: Array, upper: Array) -> ReluSum:
         """The same function on the box, with only those units whose sign changes there."""
         low, high = self.ranges(lower, upper)
         linear = self.weight * (low >= 0)
@@ -55,7 +55,7 @@ class ReluSum:
             self.weight[kept],
         )
 
-    def by_signs(self, active: NDArray[np.bool_]) -> tuple[Array, float]:
+    def restrict_to_signs(self, active: NDArray[np.bool_]) -> tuple[Array, float]:
         """Slope (d,) and constant of the piece on which exactly the units `active` (h,) count."""
         counted = self.weight * active
         return self.slope + counted @ self.hidden, self.constant + float(counted @ self.offset)
@@ -79,7 +79,7 @@ class ReluNetwork:
         units = np.maximum(inputs @ self.hidden.T + self.offset, 0.0)
         return np.asarray(inputs @ self.direct.T + self.bias + units @ self.readout.T)
 
-    def along(self, direction: Array) -> ReluSum:
+    def combine_outputs(self, direction: Array) -> ReluSum:
         """`direction . outputs`, for direction (r,)."""
         return ReluSum(
             direction @ self.direct,

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.checks import checked_inputs
+from cg4ai.members.checks import check_inputs
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.blending import Blend, Coupled
 from cg4ai.protocols import Members, Parameters
-from cg4ai.records import Array, MemberState, below
-from cg4ai.rules.guards import Guard, restored_guards, stored_guards
+from cg4ai.records import Array, MemberState, select_prefixed
+from cg4ai.rules.guards import Guard, dump_guards, load_guards
 from cg4ai.runs import files
 
 
@@ -60,21 +60,21 @@ class Shield:
 
     def blend(self, inputs: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r) -> restored outputs (..., n, r) and theta (..., n)."""
-        return self.blending.moved(inputs, outputs, self._anchored(outputs)(inputs))
+        return self.blending.blend_outputs(inputs, outputs, self._anchored(outputs)(inputs))
 
-    def restored(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+    def repair_outputs(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """The outputs of `blend`, sooner where most keep all rules."""
-        return self.blending.restored(inputs, outputs, self._anchored(outputs))
+        return self.blending.repair_outputs(inputs, outputs, self._anchored(outputs))
 
     def _anchored(self, like: Tensor) -> Callable[[Tensor], Tensor]:
         """The anchor's outputs (n, r) at inputs (n, d), in the precision of `like`."""
 
-        def anchored(inputs: Tensor) -> Tensor:
+        def compute_anchor(inputs: Tensor) -> Tensor:
             values = self.anchor.outputs(inputs.to(torch.float64))[0]
             # networks lay outputs out by outputs: products with that order would copy it again
             return values[:, : like.shape[-1]].to(like.dtype).contiguous()
 
-        return anchored
+        return compute_anchor
 
     def affine_anchor(self) -> tuple[Array, Array] | None:
         """Slopes (r, d) and offsets (r,) of the anchor; None if it is not affine."""
@@ -101,13 +101,13 @@ class Shield:
         return {f"anchor.{name}": value for name, value in own.items()} | rules
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Shield:
-        anchor = self.anchor.with_tensors(below(tensors, "anchor."))
+        anchor = self.anchor.with_tensors(select_prefixed(tensors, "anchor."))
         return replace(self, anchor=anchor, guards=self.blending.with_tensors(tensors).guards)
 
     def state(self) -> MemberState:
         """Config and arrays, for `restore`; InvalidInput if a rule is a function in Python."""
         anchor = self.anchor.state()
-        guards, arrays = stored_guards(self.guards)
+        guards, arrays = dump_guards(self.guards)
         coupled = [list(group) for group in self.coupled]
         config = {"anchor": files.member_record(anchor), "guards": guards, "coupled": coupled}
         own = {f"anchor.{name}": array for name, array in anchor.arrays.items()}
@@ -121,8 +121,10 @@ class Shield:
 
         `functions` are requirements whose rules are functions in Python, by name.
         """
-        described = files.member_state(state.config.get("anchor"), below(state.arrays, "anchor."))
-        guards = restored_guards(state.config.get("guards"), state.arrays, functions)
+        described = files.member_state(
+            state.config.get("anchor"), select_prefixed(state.arrays, "anchor.")
+        )
+        guards = load_guards(state.config.get("guards"), state.arrays, functions)
         return cls(restored(described), guards, _coupled(state.config.get("coupled")))
 
 
@@ -157,17 +159,17 @@ class ShieldedMembers(WrappedMembers[Shield]):
     def differentiable(self) -> bool:
         return super().differentiable and self.shield.anchor.differentiable
 
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.shield)
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size)."""
-        x = checked_inputs(inputs, self.input_size, self.device)
-        return self.shield.restored(x, self.inner.outputs(x))
+        x = check_inputs(inputs, self.input_size, self.device)
+        return self.shield.repair_outputs(x, self.inner.outputs(x))
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n): how far each member is moved towards the anchor."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         return self.shield.blend(x, self.inner.outputs(x))[1]
 
     @classmethod
@@ -190,11 +192,11 @@ class ShieldedArchitecture(WrappedArchitecture[Shield]):
         """
         made = super().initialise(count, generator)
         known = self.source.affine_anchor()
-        return made if known is None else self.inner.starting_at(made, *known)
+        return made if known is None else self.inner.initialise_near(made, *known)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), through the shield."""
         shield, outputs = self.source.to(inputs.device), self.inner.forward(parameters, inputs)
         if inputs.device.type == "cpu":  # elsewhere looking at the slack would wait for it
-            return shield.restored(inputs, outputs)
+            return shield.repair_outputs(inputs, outputs)
         return shield.blend(inputs, outputs)[0]

@@ -18,11 +18,11 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
-from cg4ai.members.checks import as_array, in_chunks, state_array
+from cg4ai.members.checks import as_array, evaluate_in_chunks, read_state_array
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.stacked import StackedMembers
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
-from cg4ai.records import IntArray, MemberState, below
+from cg4ai.records import IntArray, MemberState, select_prefixed
 from cg4ai.runs import files
 
 NO_OUTPUT = -1e4  # a score whose softmax is exactly 0 in float64
@@ -30,7 +30,7 @@ SEEING = ("weight_0", "skip")  # parameters that meet the inputs, which are thei
 
 
 @dataclass(frozen=True, eq=False)
-class Sight:
+class InputMask:
     """`seen` (B, d): which of d inputs the networks see; network i is of row i modulo B."""
 
     seen: NDArray[np.bool_]
@@ -44,7 +44,7 @@ class Sight:
             raise InvalidInput(f"what networks see is (networks, inputs), got {seen.shape}")
         object.__setattr__(self, "seen", seen)
 
-    def masked(self, parameters: Parameters) -> Parameters:
+    def mask_parameters(self, parameters: Parameters) -> Parameters:
         """The same with zeros where an input is not seen; leading axis B times any number."""
         made = dict(parameters)
         for name in SEEING:
@@ -87,9 +87,9 @@ class SideBySideArchitecture(ArchitectureDefaults):
             )
         if not all(1 <= size <= widest for size in self.sizes):
             raise InvalidInput(f"sizes must lie in 1 to {widest}, got {self.sizes}")
-        object.__setattr__(self, "sight", Sight(self.seen))
+        object.__setattr__(self, "sight", InputMask(self.seen))
 
-    sight: Sight = field(init=False, repr=False)
+    sight: InputMask = field(init=False, repr=False)
 
     @property
     def input_size(self) -> int:
@@ -122,7 +122,9 @@ class SideBySideArchitecture(ArchitectureDefaults):
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """Fresh parameters of `count` members, outputs to spare at exactly 0."""
-        flat = self.sight.masked(self.network.initialise(count * len(self.sizes), generator))
+        flat = self.sight.mask_parameters(
+            self.network.initialise(count * len(self.sizes), generator)
+        )
         made = {name: value.view(count, -1, *value.shape[1:]) for name, value in flat.items()}
         last = self.network.depth
         for number, size in enumerate(self.sizes):
@@ -133,8 +135,10 @@ class SideBySideArchitecture(ArchitectureDefaults):
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d) -> (count, n, output_size), differentiable in parameters and inputs."""
-        flat = self.sight.masked({name: one.flatten(0, 1) for name, one in parameters.items()})
-        found = layers.outputs(flat, self.network.normalise(inputs), self.network.form)
+        flat = self.sight.mask_parameters(
+            {name: one.flatten(0, 1) for name, one in parameters.items()}
+        )
+        found = layers.compute_outputs(flat, self.network.normalise(inputs), self.network.form)
         count, width, n = len(parameters["weight_0"]), self.network.output_size, inputs.shape[0]
         together = found.reshape(count, len(self.sizes) * width, n)
         if together.shape[1] != self.output_size:
@@ -145,12 +149,12 @@ class SideBySideArchitecture(ArchitectureDefaults):
         """`forward` for inputs of any number, with little memory beyond the result."""
         count = len(parameters["weight_0"])
         width = len(self.sizes) * max(*self.network.hidden, self.network.output_size)
-        steps = layers.chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
+        steps = layers.choose_chunk_steps(count, inputs.shape[0], width=width, device=inputs.device)
 
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self.forward(layers.slice_members(parameters, members), inputs[rows])
 
-        return in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=1)
+        return evaluate_in_chunks(evaluate, count, inputs.shape[0], steps=steps, axis=1)
 
     def members(self, parameters: Parameters) -> SideBySideMembers:
         return SideBySideMembers(self, parameters)
@@ -175,7 +179,7 @@ class SideBySideMembers(StackedMembers[SideBySideArchitecture]):
         """The same members with other tensors of these names, which are not looked at."""
         made = self._known({name: tensors[name] for name in self.parameters})
         own = self.architecture
-        network = own.network.with_units(below(tensors, "normalise_"))
+        network = own.network.with_units(select_prefixed(tensors, "normalise_"))
         made.architecture = SideBySideArchitecture(network, own.seen, own.sizes)
         return made
 
@@ -197,7 +201,7 @@ class SideBySideMembers(StackedMembers[SideBySideArchitecture]):
     @classmethod
     def restore(cls, state: MemberState) -> Self:
         """Members from a saved state; anything missing or misshapen is named."""
-        arrays = below(state.arrays, "network.")
+        arrays = select_prefixed(state.arrays, "network.")
         whole = [name for name in arrays if not name.startswith("normalise_")]
         if not whole or any(arrays[name].ndim < 2 or not len(arrays[name]) for name in whole):
             raise InvalidInput(
@@ -209,6 +213,6 @@ class SideBySideMembers(StackedMembers[SideBySideArchitecture]):
         sizes = state.config.get("sizes")
         if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
             raise InvalidInput(f"saved {state.kind} members: sizes must be whole numbers")
-        seen = state_array(state, "seen").astype(bool)
+        seen = read_state_array(state, "seen").astype(bool)
         architecture = SideBySideArchitecture(network, seen, tuple(sizes))
         return cls(architecture, {name: arrays[name] for name in whole})

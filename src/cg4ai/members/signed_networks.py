@@ -104,23 +104,27 @@ class SignedArchitecture(ArchitectureDefaults):
     def _targets(self) -> Moves:
         """(m, d, 4): what each output, or each difference of scores, may do."""
         if self.of_classes:
-            one = reach.allowed(self.shapes, self.input_size)
+            one = reach.find_allowed_moves(self.shapes, self.input_size)
             return np.repeat(one[None], self.output_size - 1, axis=0)
-        return reach.of_outputs(self.shapes, self.output_size, self.input_size)
+        return reach.find_output_moves(self.shapes, self.output_size, self.input_size)
 
     def _coded(self) -> dict[str, IntArray]:
         inner, targets = self.inner, self._targets()
-        inputs = reach.of_inputs(self.input_size)
+        inputs = reach.build_input_moves(self.input_size)
         sources, codes = inputs, {}
         for layer, width in enumerate(inner.hidden):
             units = _sorts(targets)[_assigned(targets, width)]
-            code = reach.permitted(units, reach.activated(sources, inner.activation))
+            code = reach.find_permitted_signs(
+                units, reach.apply_activation(sources, inner.activation)
+            )
             codes[f"weight_{layer}"] = code
             rising, falling = (code == 1) | (code == FREE), (code == -1) | (code == FREE)
-            sources = reach.activated(reach.passed_on(rising, falling, sources), inner.activation)
-        codes[f"weight_{inner.depth}"] = reach.permitted(targets, sources)
+            sources = reach.apply_activation(
+                reach.propagate_moves(rising, falling, sources), inner.activation
+            )
+        codes[f"weight_{inner.depth}"] = reach.find_permitted_signs(targets, sources)
         if inner.skip:
-            codes["skip"] = reach.permitted(targets, inputs)
+            codes["skip"] = reach.find_permitted_signs(targets, inputs)
         return codes
 
     def _masks(self, like: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -210,7 +214,7 @@ class SignedArchitecture(ArchitectureDefaults):
         """Each member's linear outputs times its factor (count,), which keeps signs."""
         return self.inner.scale_outputs(parameters, factors)
 
-    def starting_at(self, parameters: Parameters, slopes: Any, offsets: Any) -> Parameters:
+    def initialise_near(self, parameters: Parameters, slopes: Any, offsets: Any) -> Parameters:
         """As they are: slopes that are wanted may have other signs than the shapes allow."""
         return parameters
 

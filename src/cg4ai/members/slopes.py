@@ -25,14 +25,14 @@ OPPOSITE = [FALL, RISE, DOWN, UP]
 FREE = 2  # a weight of either sign; else weights are 1 (>= 0), -1 (<= 0) or 0
 
 
-def of_inputs(input_size: int) -> Moves:
+def build_input_moves(input_size: int) -> Moves:
     """(d, d, 4): each input rises with itself."""
     made = np.zeros((input_size, input_size, 4), bool)
     made[np.arange(input_size), np.arange(input_size), RISE] = True
     return made
 
 
-def activated(moves: Moves, activation: str) -> Moves:
+def apply_activation(moves: Moves, activation: str) -> Moves:
     """What units may do after their activation: relu is convex and rises, tanh only rises."""
     moved = moves[..., RISE] | moves[..., FALL]
     made = moves.copy()
@@ -45,7 +45,7 @@ def activated(moves: Moves, activation: str) -> Moves:
     return made
 
 
-def passed_on(positive: Moves, negative: Moves, moves: Moves) -> Moves:
+def propagate_moves(positive: Moves, negative: Moves, moves: Moves) -> Moves:
     """Weights (k, units) above and below zero, what units may do -> what their sums may do."""
     flat = moves.reshape(len(moves), -1).astype(np.float64)
     opposite = moves[..., OPPOSITE].reshape(len(moves), -1).astype(np.float64)
@@ -53,7 +53,7 @@ def passed_on(positive: Moves, negative: Moves, moves: Moves) -> Moves:
     return np.asarray(found.reshape(len(positive), *moves.shape[1:]))
 
 
-def permitted(targets: Moves, sources: Moves) -> IntArray:
+def find_permitted_signs(targets: Moves, sources: Moves) -> IntArray:
     """(targets, sources): which sign a weight may have, for targets to do only what they may."""
     beyond = ~targets.reshape(len(targets), -1)
 
@@ -64,7 +64,7 @@ def permitted(targets: Moves, sources: Moves) -> IntArray:
     return np.where(rises & falls, FREE, rises.astype(np.int64) - falls.astype(np.int64))
 
 
-def allowed(shapes: Sequence[Shape], input_size: int) -> Moves:
+def find_allowed_moves(shapes: Sequence[Shape], input_size: int) -> Moves:
     """(d, 4): what is left to an output of which all these shapes are asked."""
     made = np.ones((input_size, 4), bool)
     for shape in shapes:
@@ -75,17 +75,17 @@ def allowed(shapes: Sequence[Shape], input_size: int) -> Moves:
     return made
 
 
-def of_outputs(shapes: Sequence[Shape], output_size: int, input_size: int) -> Moves:
+def find_output_moves(shapes: Sequence[Shape], output_size: int, input_size: int) -> Moves:
     """(r, d, 4): what is left to each output."""
     return np.stack(
         [
-            allowed([one for one in shapes if one.output in (None, output)], input_size)
+            find_allowed_moves([one for one in shapes if one.output in (None, output)], input_size)
             for output in range(output_size)
         ]
     )
 
 
-def arranged(moves: Moves, source: OutputSet) -> Moves:
+def map_into_set(moves: Moves, source: OutputSet) -> Moves:
     """What outputs (r, d, 4) may do once they are mapped into a set.
 
     Order statistics rise where all that are sorted rise, and bend both ways. Clamping turns nothing
@@ -106,21 +106,21 @@ def arranged(moves: Moves, source: OutputSet) -> Moves:
     return made
 
 
-def of_network(
+def find_network_moves(
     arrays: Mapping[str, Array], functionals: IntArray, *, depth: int, activation: str
 ) -> Moves:
     """One network's parameters -> (k, d, 4): what these sums of its scores may do."""
     last = _parts(functionals, arrays[f"weight_{depth}"])
     if depth == 0:
-        return passed_on(*last, of_inputs(arrays["weight_0"].shape[1]))
-    moves = of_inputs(arrays["weight_0"].shape[1])
+        return propagate_moves(*last, build_input_moves(arrays["weight_0"].shape[1]))
+    moves = build_input_moves(arrays["weight_0"].shape[1])
     for layer in range(depth):
         weight = arrays[f"weight_{layer}"]
-        moves = activated(passed_on(weight > 0, weight < 0, moves), activation)
-    found = passed_on(*last, moves)
+        moves = apply_activation(propagate_moves(weight > 0, weight < 0, moves), activation)
+    found = propagate_moves(*last, moves)
     if "skip" in arrays:
-        inputs = of_inputs(arrays["skip"].shape[1])
-        found |= passed_on(*_parts(functionals, arrays["skip"]), inputs)
+        inputs = build_input_moves(arrays["skip"].shape[1])
+        found |= propagate_moves(*_parts(functionals, arrays["skip"]), inputs)
     return found
 
 
@@ -140,7 +140,7 @@ def _signs(functional: IntArray, weight: Array) -> Any:
     return np.array([np.sign(fsum(column)) for column in (functional[:, None] * weight).T.tolist()])
 
 
-def under_softmax(moves: Moves) -> Moves:
+def apply_softmax(moves: Moves) -> Moves:
     """What probabilities may do where differences of scores do this: they bend as they like."""
     moved = moves[..., RISE] | moves[..., FALL]
     made = moves.copy()
@@ -148,7 +148,7 @@ def under_softmax(moves: Moves) -> Moves:
     return made
 
 
-def of_trees(arrays: Mapping[str, Any], functionals: IntArray) -> Moves:
+def find_tree_moves(arrays: Mapping[str, Any], functionals: IntArray) -> Moves:
     """Sums of trees, their arrays (trees, nodes) -> (k, d, 4): what these sums of scores may do.
 
     Two inputs that differ in one feature part at a node that splits on it: a tree rises if there

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from cg4ai.members.checks import (
+    check_indices,
+    check_inputs,
     check_stack,
-    checked_indices,
-    checked_inputs,
-    common_device,
-    frozen_tensor,
+    find_common_device,
+    freeze_tensor,
 )
 from cg4ai.protocols import MemberDefaults, Parameters
 from cg4ai.records import IntArray
@@ -50,12 +50,12 @@ class StackedMembers(MemberDefaults, Generic[ArchitectureT]):
     def __init__(self, architecture: ArchitectureT, parameters: Mapping[str, Any]) -> None:
         self.architecture = architecture
         given = {
-            name: frozen_tensor(value, f"parameter {name}") for name, value in parameters.items()
+            name: freeze_tensor(value, f"parameter {name}") for name, value in parameters.items()
         }
         shapes = architecture.shapes()
         check_stack(given, shapes, f"parameters of {self.kind} members")
         self.parameters: Parameters = {name: given[name] for name in shapes}
-        self.device = common_device(self.parameters)
+        self.device = find_common_device(self.parameters)
 
     @property
     def input_size(self) -> int:
@@ -70,15 +70,15 @@ class StackedMembers(MemberDefaults, Generic[ArchitectureT]):
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64; memory beyond that stays small."""
-        x = checked_inputs(inputs, self.input_size, self.device)
+        x = check_inputs(inputs, self.input_size, self.device)
         return self.architecture.forward_in_chunks(self.parameters, x)
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset(self.parameters)
 
     def take(self, indices: IntArray) -> Self:
-        positions = checked_indices(indices, len(self), self.device)
+        positions = check_indices(indices, len(self), self.device)
         return self._known({name: tensor[positions] for name, tensor in self.parameters.items()})
 
     def to(self, device: torch.device | str) -> Self:

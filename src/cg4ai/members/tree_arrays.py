@@ -36,7 +36,7 @@ class Tree:
     missing: IntArray | None = None
     subsets: Mapping[int, Collection[int]] = field(default_factory=dict)
 
-    def in_order(self) -> Tree:
+    def sort_nodes(self) -> Tree:
         """The same tree with every node before its children, and without what no input reaches."""
         inner = self.left >= 0
         own = np.arange(len(inner))
@@ -61,7 +61,7 @@ class Tree:
         )
 
 
-def one_member(
+def build_member(
     trees: Sequence[Tree],
     *,
     input_size: int,
@@ -71,7 +71,7 @@ def one_member(
     single_precision: bool = False,
 ) -> TreeMembers:
     """`link(initial + factor * sum of trees)`, the trees padded to a common number of nodes."""
-    trees = [tree.in_order() for tree in trees]
+    trees = [tree.sort_nodes() for tree in trees]
     nodes = max(len(tree.left) for tree in trees)
     shape = (1, len(trees), nodes)
     feature, threshold = np.zeros(shape, np.int64), np.zeros(shape)
@@ -141,7 +141,7 @@ class ClassColumns:
     size: int
 
 
-def class_columns(labels: Any, name: str, classes: int | None) -> ClassColumns | None:
+def find_class_columns(labels: Any, name: str, classes: int | None) -> ClassColumns | None:
     """From a model's `classes_`, None for regressors; `name` is for what is refused."""
     if labels is None:
         if classes is not None:
@@ -159,7 +159,7 @@ def class_columns(labels: Any, name: str, classes: int | None) -> ClassColumns |
     return ClassColumns(labels.astype(np.int64), classes)
 
 
-def sum_of_scores(
+def build_boosted_member(
     trees: Sequence[Tree],
     scores: Sequence[int],
     initial: Array,
@@ -189,7 +189,7 @@ def sum_of_scores(
         value = np.zeros((len(tree.value), size))
         value[:, places[score]] = tree.value[:, 0]
         spread.append(replace(tree, value=value))
-    return one_member(
+    return build_member(
         spread,
         input_size=input_size,
         factor=factor,
@@ -199,7 +199,7 @@ def sum_of_scores(
     )
 
 
-def one_leaf(input_size: int, like: TreeMembers | None = None) -> TreeMembers:
+def build_constant_tree(input_size: int, like: TreeMembers | None = None) -> TreeMembers:
     """A member of one output, always 1; its link and precision are those of other trees."""
     nothing = np.zeros((1, 1, 1), np.int64)
     return TreeMembers(
@@ -214,7 +214,7 @@ def one_leaf(input_size: int, like: TreeMembers | None = None) -> TreeMembers:
     )
 
 
-def among_classes(members: TreeMembers, columns: IntArray, size: int) -> TreeMembers:
+def spread_to_classes(members: TreeMembers, columns: IntArray, size: int) -> TreeMembers:
     """The same probabilities in these columns of `size`, the others zero."""
     value = members.value.new_zeros(*members.value.shape[:3], size)
     value[..., columns] = members.value
@@ -224,7 +224,7 @@ def among_classes(members: TreeMembers, columns: IntArray, size: int) -> TreeMem
     return members._rebuild({**members.tensors(), "value": value, "initial": initial})
 
 
-def one_output_each(parts: Sequence[TreeMembers]) -> TreeMembers:
+def combine_outputs(parts: Sequence[TreeMembers]) -> TreeMembers:
     """One member whose output k is the one output of part k, a single member without a link."""
     members = TreeMembers.concatenate(parts)
     count, trees, nodes, _ = members.value.shape
@@ -258,7 +258,7 @@ def one_output_each(parts: Sequence[TreeMembers]) -> TreeMembers:
 ROUNDING = 1e-6  # of the largest value: more than rounding to float32 can move a leaf
 
 
-def repaired(members: TreeMembers, signs: IntArray) -> TreeMembers:
+def repair_leaves(members: TreeMembers, signs: IntArray) -> TreeMembers:
     """The same trees with each leaf on the low side of a split at most every one on the high side.
 
     `signs` (outputs, inputs) of -1, 0 and 1 says which way each column of the values moves with an

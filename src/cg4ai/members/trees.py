@@ -18,13 +18,13 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.members.checks import (
     as_array,
-    checked_indices,
-    checked_inputs,
-    checked_size,
-    frozen_tensor,
-    in_chunks,
-    state_array,
-    state_field,
+    check_indices,
+    check_inputs,
+    check_size,
+    evaluate_in_chunks,
+    freeze_tensor,
+    read_state_array,
+    read_state_field,
 )
 from cg4ai.protocols import MemberDefaults
 from cg4ai.records import IntArray, MemberState
@@ -79,11 +79,11 @@ class TreeMembers(MemberDefaults):
         link: Link = "identity",
         single_precision: bool = False,
     ) -> None:
-        self.feature = frozen_tensor(feature, "feature", torch.int64)
-        self.threshold = frozen_tensor(threshold, "threshold")
-        self.left = frozen_tensor(left, "left", torch.int64)
-        self.right = frozen_tensor(right, "right", torch.int64)
-        self.value = frozen_tensor(value, "value")
+        self.feature = freeze_tensor(feature, "feature", torch.int64)
+        self.threshold = freeze_tensor(threshold, "threshold")
+        self.left = freeze_tensor(left, "left", torch.int64)
+        self.right = freeze_tensor(right, "right", torch.int64)
+        self.value = freeze_tensor(value, "value")
         self.device = self.value.device
         if self.value.ndim != 4 or 0 in self.value.shape[1:]:
             raise InvalidInput(
@@ -91,14 +91,14 @@ class TreeMembers(MemberDefaults):
             )
         count, size = self.value.shape[0], self.value.shape[3]
         zeros, ones = self.value.new_zeros(count, size), self.value.new_ones(count)
-        self.initial = zeros if initial is None else frozen_tensor(initial, "initial")
-        self.factor = ones if factor is None else frozen_tensor(factor, "factor")
+        self.initial = zeros if initial is None else freeze_tensor(initial, "initial")
+        self.factor = ones if factor is None else freeze_tensor(factor, "factor")
         if (subset is None) != (subsets is None):
             raise InvalidInput("subset and subsets go together: give both or neither")
-        self.missing = None if missing is None else frozen_tensor(missing, "missing", torch.int64)
-        self.subset = None if subset is None else frozen_tensor(subset, "subset", torch.int64)
-        self.subsets = None if subsets is None else frozen_tensor(subsets, "subsets", torch.int64)
-        self.input_size = checked_size(input_size, "input_size")
+        self.missing = None if missing is None else freeze_tensor(missing, "missing", torch.int64)
+        self.subset = None if subset is None else freeze_tensor(subset, "subset", torch.int64)
+        self.subsets = None if subsets is None else freeze_tensor(subsets, "subsets", torch.int64)
+        self.input_size = check_size(input_size, "input_size")
         if link not in LINKS:
             raise InvalidInput(
                 f"unknown link {link!r}{did_you_mean(str(link), LINKS)}; use {' or '.join(LINKS)}"
@@ -183,7 +183,7 @@ class TreeMembers(MemberDefaults):
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (len(self), n, output_size) float64, without gradients."""
-        x = checked_inputs(inputs, self.input_size, self.device).detach()
+        x = check_inputs(inputs, self.input_size, self.device).detach()
         if not is_traced():
             self._check_finite(x)
         if self.single_precision:
@@ -195,14 +195,16 @@ class TreeMembers(MemberDefaults):
         def evaluate(members: slice, rows: slice) -> Tensor:
             return self._evaluate(members, x[rows])
 
-        return in_chunks(evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1)
+        return evaluate_in_chunks(
+            evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1
+        )
 
     @property
     def takes_missing(self) -> bool:
-        """Whether inputs may be NaN, as far as `missing_allowed` says."""
+        """Whether inputs may be NaN, as far as `find_missing_allowed` says."""
         return self.missing is not None
 
-    def missing_allowed(self) -> Tensor:
+    def find_missing_allowed(self) -> Tensor:
         """(input_size,) bool: the inputs that may be NaN, since every node there knows its way."""
         node = torch.arange(self.left.shape[2], device=self.device)
         lost = self.left != node
@@ -219,7 +221,7 @@ class TreeMembers(MemberDefaults):
             raise InvalidInput("trees need finite inputs; fill in missing values first")
         if bool(torch.isinf(x).any()):
             raise InvalidInput("trees need finite inputs or NaN, got infinite ones")
-        absent = torch.isnan(x).any(0) & ~self.missing_allowed()
+        absent = torch.isnan(x).any(0) & ~self.find_missing_allowed()
         if bool(absent.any()):
             raise InvalidInput(
                 f"input {int(absent.nonzero()[0])} is missing (NaN) and these trees do not say "
@@ -298,7 +300,7 @@ class TreeMembers(MemberDefaults):
             single_precision=self.single_precision,
         )
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
         return frozenset({"value", "initial"})
 
@@ -322,7 +324,7 @@ class TreeMembers(MemberDefaults):
         self.depth = self._depth()
 
     def take(self, indices: IntArray) -> Self:
-        positions = checked_indices(indices, len(self), self.device)
+        positions = check_indices(indices, len(self), self.device)
         return self._rebuild({name: array[positions] for name, array in self.tensors().items()})
 
     def to(self, device: torch.device | str) -> Self:
@@ -379,7 +381,7 @@ class TreeMembers(MemberDefaults):
         """Members from a saved state; anything missing or misshapen is named."""
         present = [name for name in OPTIONAL if name in state.arrays]
         arrays: dict[str, NDArray[Any]] = {
-            name: state_array(state, name) for name in (*ARRAYS, *present)
+            name: read_state_array(state, name) for name in (*ARRAYS, *present)
         }
         for name in WHOLE:
             if name in arrays and not np.issubdtype(arrays[name].dtype, np.integer):
@@ -393,10 +395,10 @@ class TreeMembers(MemberDefaults):
             left=arrays["left"],
             right=arrays["right"],
             value=arrays["value"],
-            input_size=state_field(state, "input_size", int),
+            input_size=read_state_field(state, "input_size", int),
             initial=arrays["initial"],
             factor=arrays["factor"],
             **{name: arrays.get(name) for name in OPTIONAL},
-            link=state_field(state, "link", str),
-            single_precision=state_field(state, "single_precision", bool),
+            link=read_state_field(state, "link", str),
+            single_precision=read_state_field(state, "single_precision", bool),
         )

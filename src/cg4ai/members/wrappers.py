@@ -22,20 +22,20 @@ from cg4ai.protocols import (
     Members,
     Parameters,
 )
-from cg4ai.records import IntArray, MemberState, below
+from cg4ai.records import IntArray, MemberState, select_prefixed
 from cg4ai.runs import files
 
 Restored = Callable[[MemberState], Members]
 
 
-class Digested(Protocol):
+class HasDigest(Protocol):
     """Something that a digest tells apart."""
 
     @property
     def digest(self) -> str: ...
 
 
-class Layer(Digested, Protocol):
+class Layer(HasDigest, Protocol):
     """What is put around members, on their device."""
 
     def tensors(self) -> dict[str, Tensor]: ...
@@ -46,7 +46,7 @@ class Layer(Digested, Protocol):
 
 
 LayerT = TypeVar("LayerT", bound=Layer)
-SourceT = TypeVar("SourceT", bound=Digested)
+SourceT = TypeVar("SourceT", bound=HasDigest)
 
 
 class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
@@ -88,14 +88,14 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
         """(n, d) -> (len(self), n, output_size)."""
 
     @abstractmethod
-    def around(self, inner: Members) -> Self:
+    def wrap(self, inner: Members) -> Self:
         """Other members behind the same layer."""
 
     def take(self, indices: IntArray) -> Self:
-        return self.around(self.inner.take(indices))
+        return self.wrap(self.inner.take(indices))
 
     def to(self, device: torch.device | str) -> Self:
-        return self.around(self.inner.to(device))
+        return self.wrap(self.inner.to(device))
 
     def compatible(self, other: Self) -> bool:
         """Whether both can be one stack."""
@@ -106,7 +106,7 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
     def concatenate(cls, parts: Sequence[Self]) -> Self:
         """One stack of several that are compatible."""
         inner = [part.inner for part in parts]
-        return parts[0].around(type(inner[0]).concatenate(inner))
+        return parts[0].wrap(type(inner[0]).concatenate(inner))
 
     def innermost(self) -> Members:
         return self.inner.innermost()
@@ -114,9 +114,9 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
     def factories(self) -> Mapping[str, Any]:
         return self.inner.factories()
 
-    def trained(self) -> frozenset[str]:
+    def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""
-        return frozenset(f"inner.{name}" for name in self.inner.trained())
+        return frozenset(f"inner.{name}" for name in self.inner.trained_names())
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""
@@ -126,8 +126,8 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
         """The same members with other tensors of these names, which are not looked at."""
         made = copy.copy(self)
-        made.inner = self.inner.with_tensors(below(tensors, "inner."))
-        made.layer = self.layer.with_tensors(below(tensors, f"{self.part}."))
+        made.inner = self.inner.with_tensors(select_prefixed(tensors, "inner."))
+        made.layer = self.layer.with_tensors(select_prefixed(tensors, f"{self.part}."))
         return made
 
     def state(self) -> MemberState:
@@ -145,11 +145,13 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
     @classmethod
     def _stored(cls, state: MemberState, restored: Restored) -> tuple[Members, MemberState]:
         """The members inside, which `restored` makes, and the state of the layer."""
-        inner = files.member_state(state.config.get("inner"), below(state.arrays, "inner."))
+        inner = files.member_state(
+            state.config.get("inner"), select_prefixed(state.arrays, "inner.")
+        )
         config = state.config.get(cls.part)
         if not isinstance(config, dict):
             raise InvalidInput(f"{cls.kind} members need a {cls.part}, got {config!r:.80}")
-        layer = MemberState(cls.part, config, below(state.arrays, f"{cls.part}."))
+        layer = MemberState(cls.part, config, select_prefixed(state.arrays, f"{cls.part}."))
         return restored(inner), layer
 
 

@@ -19,13 +19,12 @@ from cg4ai.rules import output_sets
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
-from cg4ai.rules.equality import Completion, Equality
-from cg4ai.rules.equality import joined as joined_equalities
+from cg4ai.rules.equality import Completion, Equality, join_equalities
 from cg4ai.rules.guards import FunctionRules, Guard, guard_of
 from cg4ai.rules.output_sets import OutputRule, OutputSet
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Box, Region
-from cg4ai.rules.requirement import Placed
+from cg4ai.rules.requirement import InputRule
 
 # where rules hold that name no region and depend on no input: it is never looked at
 ANYWHERE = Box([-1.0], [1.0])
@@ -57,11 +56,11 @@ class Within:
             for one in equalities:
                 one.check(input_size, output_size)
             tied = [tuple(np.flatnonzero(row).tolist()) for one in equalities for row in one.matrix]
-            completion = joined_equalities(equalities, input_size=input_size)
+            completion = join_equalities(equalities, input_size=input_size)
             return cls(completion, None, tuple(tied), names)
         if sets:
-            inside = output_sets.joined(sets, output_size)
-            return cls(None, inside, inside.tied, names)
+            inside = output_sets.join_output_rules(sets, output_size)
+            return cls(None, inside, inside.tied_outputs, names)
         return cls()
 
     def space(self, output_size: int, input_size: int) -> Space:
@@ -104,22 +103,22 @@ class Within:
             )
 
 
-def guards_of(
+def build_guards(
     rules: Sequence[LayerRule], *, region: Region | None, output_size: int
 ) -> tuple[Guard, ...]:
     """The guards of rules, each over its own region or the one that is given for all."""
-    named = (one.inputs for one in rules if isinstance(one, Placed))
+    named = (one.inputs for one in rules if isinstance(one, InputRule))
     known = next((one for one in named if isinstance(one, Region)), None)
     place = region or known or ANYWHERE
     found: list[Guard] = []
     for one in rules:
         everywhere = region is None and one.inputs is None
         guard = (
-            _guard_of_outputs(one, place, output_size)
+            _build_guard_of_outputs(one, place, output_size)
             if isinstance(one, OutputRule)
-            else _guard_of_placed(one, place, output_size)
+            else _build_guard(one, place, output_size)
         )
-        if everywhere and not free_of_inputs(guard):
+        if everywhere and not is_free_of_inputs(guard):
             raise InvalidInput(
                 f"{one.name} depends on the input, but no region says where it holds; give "
                 "region=Box(lower, upper), or a region to the rule",
@@ -135,7 +134,7 @@ def guards_of(
     return tuple(found)
 
 
-def _guard_of_placed(rule: PlacedRule, place: Region, output_size: int) -> Guard:
+def _build_guard(rule: PlacedRule, place: Region, output_size: int) -> Guard:
     if isinstance(rule, Equality):
         raise InvalidInput(
             f"{rule.name} is an equality, which leaves a shield no room: put a Completion before "
@@ -147,7 +146,7 @@ def _guard_of_placed(rule: PlacedRule, place: Region, output_size: int) -> Guard
     return guard_of(one, output_size)
 
 
-def _guard_of_outputs(rule: OutputRule, place: Region, output_size: int) -> Guard:
+def _build_guard_of_outputs(rule: OutputRule, place: Region, output_size: int) -> Guard:
     """The guard of ranges and orders as linear rules."""
     source = rule.output_set(output_size)
     if source.totals:
@@ -161,7 +160,7 @@ def _guard_of_outputs(rule: OutputRule, place: Region, output_size: int) -> Guar
     return Guard(rule.name, place, rows)
 
 
-def free_of_inputs(guard: Guard) -> bool:
+def is_free_of_inputs(guard: Guard) -> bool:
     """Whether its rules are the same at every input."""
     rules = guard.rules
     if isinstance(rules, QuadraticRules):
@@ -172,19 +171,21 @@ def free_of_inputs(guard: Guard) -> bool:
     return isinstance(rules, FunctionRules) and isinstance(rules.requirement, Concave)
 
 
-def anchor_of(
+def choose_anchor(
     guards: Sequence[Guard], within: Within, *, given: Any, reference: Any, output_size: int
 ) -> Anchor:
     """The anchor that was given, with its room proven, or one that is found."""
     input_size = guards[0].region.size
     if given is not None:
-        wanted = map_of(given, "anchor", output_size=output_size, input_size=input_size)
+        wanted = read_affine_map(given, "anchor", output_size=output_size, input_size=input_size)
         within.check(wanted)
         return check_given(guards, wanted)
     space = within.space(output_size, input_size)
     start = None
     if reference is not None:
-        start = map_of(reference, "reference", output_size=output_size, input_size=input_size)
+        start = read_affine_map(
+            reference, "reference", output_size=output_size, input_size=input_size
+        )
         if within.names:
             within.check(start)
     found = find_anchor(guards, space=space, reference=start)
@@ -193,15 +194,15 @@ def anchor_of(
     return found
 
 
-def map_of(given: Any, what: str, *, output_size: int, input_size: int) -> AffineMap:
+def read_affine_map(given: Any, what: str, *, output_size: int, input_size: int) -> AffineMap:
     """A constant vector (r,), (slopes (r, d), offsets (r,)), or an AffineMap."""
     made: AffineMap | None = None
     if isinstance(given, AffineMap):
         made = given
     elif isinstance(given, tuple) and len(given) == 2 and np.ndim(given[0]) == 2:
-        made = AffineMap(*(arrays.numbers(one, what) for one in given))
+        made = AffineMap(*(arrays.as_numbers(one, what) for one in given))
     elif np.shape(given) == (output_size,):
-        made = AffineMap.constant(arrays.numbers(given, what), input_size)
+        made = AffineMap.constant(arrays.as_numbers(given, what), input_size)
     shapes = (output_size, input_size), (output_size,)
     if made is None or (made.slopes.shape, made.offsets.shape) != shapes:
         raise InvalidInput(
@@ -213,7 +214,7 @@ def map_of(given: Any, what: str, *, output_size: int, input_size: int) -> Affin
     return made
 
 
-def digest_of(guards: Sequence[Guard], within: Within) -> str:
+def compute_digest(guards: Sequence[Guard], within: Within) -> str:
     """Equal for shields that keep the same rules in the same regions."""
     content: list[Any] = [
         [one.rules.digest or f"function {one.name}", one.region.record(), one.everywhere]

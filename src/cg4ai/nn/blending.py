@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
-from cg4ai.records import IntArray, below
+from cg4ai.records import IntArray, select_prefixed
 from cg4ai.rules.guards import Guard
 
 Coupled = tuple[tuple[int, ...], ...]
@@ -70,7 +70,9 @@ class Blend:
         """(n, d), (..., n, r) -> for each guard (..., n, L)."""
         return [one.rules.slack(inputs, outputs) for one in self.guards]
 
-    def moved(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> tuple[Tensor, Tensor]:
+    def blend_outputs(
+        self, inputs: Tensor, outputs: Tensor, anchor: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r), (n, r) -> outputs that keep the rules, and theta (..., n).
 
         Nothing here branches on numbers, so that it can be traced.
@@ -78,14 +80,14 @@ class Blend:
         share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
         return _selected(outputs, anchor, share), share.amax(-1)
 
-    def restored(
+    def repair_outputs(
         self, inputs: Tensor, outputs: Tensor, anchor: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """The outputs of `moved`, for predictions: where all rules are kept, as is usual, nothing
         else is done. `anchor` gives the anchor's outputs (n, r) where they are needed.
         """
         if is_traced():
-            return self.moved(inputs, outputs, anchor(inputs))[0]
+            return self.blend_outputs(inputs, outputs, anchor(inputs))[0]
         slacks = self.slacks(inputs, outputs)
         if all(bool(slack.amin() >= 0) for slack in slacks):
             return outputs
@@ -109,7 +111,7 @@ class Blend:
                 return blended  # exact at 0 and 1, and quicker than looking at each
         return _selected(outputs, anchor, share)
 
-    def rounded(
+    def blend_and_round(
         self,
         place: Place,
         outputs: Tensor,
@@ -118,10 +120,10 @@ class Blend:
         rounding: Rounding,
         slacks: Sequence[Tensor] | None = None,
     ) -> Tensor:
-        """Outputs (n, r) -> those of `moved`, which keep the rules after rounding as well.
+        """Outputs (n, r) -> those of `blend_outputs`, which keep the rules after rounding as well.
 
-        The anchor is (n, r), or (1, r) where nothing depends on the input. What `moved` leaves
-        alone stays as it is, unless `rounding` is of the outputs that came.
+        The anchor is (n, r), or (1, r) where nothing depends on the input. What `blend_outputs`
+        leaves alone stays as it is, unless `rounding` is of the outputs that came.
         """
         inputs, inside = place.inputs, place.inside
         known = self.slacks(inputs, outputs) if slacks is None else slacks
@@ -192,7 +194,7 @@ class Blend:
     @cached_property
     def _reads(self) -> NDArray[np.bool_]:
         """(rules, r): which outputs each rule reads."""
-        return np.concatenate([one.touched(self.output_size) for one in self.guards])
+        return np.concatenate([one.find_read_outputs(self.output_size) for one in self.guards])
 
     @cached_property
     def _known(self) -> dict[torch.device, _Components | None]:
@@ -211,7 +213,7 @@ class Blend:
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> Blend:
         """The same with other tensors of these names, which are not looked at."""
         guards = [
-            replace(one, rules=one.rules.with_tensors(below(tensors, f"guard.{number}.")))
+            replace(one, rules=one.rules.with_tensors(select_prefixed(tensors, f"guard.{number}.")))
             for number, one in enumerate(self.guards)
         ]
         return replace(self, guards=tuple(guards))

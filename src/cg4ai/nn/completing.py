@@ -43,11 +43,11 @@ class CompletionTensors:
         arrays = {name: getattr(self.completion, name) for name in FIELDS}
         return MemberState("completion", {}, arrays)
 
-    def fixed(self, inputs: Tensor) -> Tensor:
+    def compute_fixed_part(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n, r): what the input alone decides."""
         return torch.addmm(self.offset, inputs, self.slope)
 
-    def completed(self, free: Tensor, inputs: Tensor) -> Tensor:
+    def complete(self, free: Tensor, inputs: Tensor) -> Tensor:
         """(..., n, k), (n, d) -> (..., n, r)."""
         outputs: Tensor = free @ self.basis + (inputs @ self.slope + self.offset)
         return outputs

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.nn.completing import CompletionTensors
-from cg4ai.nn.layer_rules import Given, listed
+from cg4ai.nn.layer_rules import Given, check_rules
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
-from cg4ai.rules.equality import Equality, joined
+from cg4ai.rules.equality import Equality, join_equalities
 
 
 class Completion(RuleLayer):
@@ -24,7 +24,7 @@ class Completion(RuleLayer):
     """
 
     def __init__(self, rules: Given, *, input_size: int | None = None) -> None:
-        kept = listed(rules, "Completion")
+        kept = check_rules(rules, "Completion")
         own = [one for one in kept if isinstance(one, Equality)]
         if len(own) < len(kept) or not kept:
             wrong = ", ".join(one.name for one in kept if not isinstance(one, Equality))
@@ -35,7 +35,7 @@ class Completion(RuleLayer):
             )
         sizes = {one.affine_width for one in own} - {0}
         size = max(sizes, default=0) if input_size is None else input_size
-        source = joined(own, input_size=max(1, size))
+        source = join_equalities(own, input_size=max(1, size))
         super().__init__(
             input_size=size,
             output_size=source.output_size,
@@ -44,12 +44,12 @@ class Completion(RuleLayer):
         )
         self.requirements, self.source = tuple(own), source
         self.free_size = source.free_size
-        self._forms = {self.output_size: source.projected()}
+        self._forms = {self.output_size: source.project()}
         if 0 < source.free_size < self.output_size:
             self._forms[source.free_size] = source
         for one in own:
             if not all(
-                one.kept_by(form.offset, form.slope, form.basis) for form in self._forms.values()
+                one.is_kept_by(form.offset, form.slope, form.basis) for form in self._forms.values()
             ):
                 raise InvalidInput(
                     f"{one.name} ties outputs of very different sizes together, so that rounding "
@@ -70,7 +70,7 @@ class Completion(RuleLayer):
         own = self._on(z)
         if inputs is None or not self.needs_input:
             return (z @ own.basis + own.offset).to(dtype)
-        return own.completed(z, inputs.to(z.dtype)).to(dtype)
+        return own.complete(z, inputs.to(z.dtype)).to(dtype)
 
     def _on(self, like: Tensor) -> CompletionTensors:
         key = (int(like.shape[-1]), like.dtype, like.device)

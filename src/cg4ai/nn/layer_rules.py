@@ -24,7 +24,7 @@ Given = RequirementDefaults | Sequence[RequirementDefaults]
 KINDS = (Linear, Quadratic, Concave, Probability, Margin, Equality, OutputRule)
 
 
-def listed(given: Given, layer: str) -> list[LayerRule]:
+def check_rules(given: Given, layer: str) -> list[LayerRule]:
     """One rule or several as a list; InvalidInput for those that no layer keeps."""
     several = list(given) if isinstance(given, Sequence) else [given]
     found: list[LayerRule] = [one for one in several if isinstance(one, KINDS)]
@@ -39,9 +39,9 @@ def listed(given: Given, layer: str) -> list[LayerRule]:
     return found
 
 
-def width_of(rules: Sequence[LayerRule], output_size: int | None) -> int:
+def find_width(rules: Sequence[LayerRule], output_size: int | None) -> int:
     """How many outputs the rules are about."""
-    stated = [output_size, *map(stated_width, rules)]
+    stated = [output_size, *map(find_stated_width, rules)]
     sizes = sorted({size for size in stated if size is not None})
     if len(sizes) == 1:
         return sizes[0]
@@ -53,7 +53,7 @@ def width_of(rules: Sequence[LayerRule], output_size: int | None) -> int:
     raise InvalidInput(f"the rules are about {sizes} outputs; they must agree", code="shape")
 
 
-def stated_width(rule: LayerRule) -> int | None:
+def find_stated_width(rule: LayerRule) -> int | None:
     """How many outputs a rule speaks of; None where it says nothing."""
     if isinstance(rule, Range) and rule.outputs is None:
         size = max(len(rule.low), len(rule.high))

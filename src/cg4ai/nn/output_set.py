@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.nn.layer_rules import Given, listed, width_of
+from cg4ai.nn.layer_rules import Given, check_rules, find_width
 from cg4ai.nn.rule_layer import RuleLayer, working_dtype
 from cg4ai.nn.set_projection import LARGEST, SetTensors, clamp_inward
 from cg4ai.records import Array
@@ -28,7 +28,7 @@ class OutputSet(RuleLayer):
     """
 
     def __init__(self, rules: Given, *, output_size: int | None = None) -> None:
-        kept = listed(rules, "OutputSet")
+        kept = check_rules(rules, "OutputSet")
         own = [one for one in kept if isinstance(one, OutputRule)]
         if len(own) < len(kept) or not kept:
             wrong = ", ".join(one.name for one in kept if not isinstance(one, OutputRule))
@@ -37,7 +37,7 @@ class OutputSet(RuleLayer):
                 "are for a Shield or a Completion",
                 code="type",
             )
-        source = output_sets.joined(own, width_of(kept, output_size))
+        source = output_sets.join_output_rules(own, find_width(kept, output_size))
         super().__init__(
             input_size=0,
             output_size=source.output_size,
@@ -58,7 +58,9 @@ class OutputSet(RuleLayer):
         z = torch.nan_to_num(given.to(dtype), nan=0.0, posinf=most, neginf=-most).to(work)
         learning = self.training and torch.is_grad_enabled() and z.requires_grad
         spelled = torch.compiler.is_exporting() or torch.jit.is_tracing()  # type: ignore[no-untyped-call]
-        moved = self._on(z).moved(z, clamp_inward if learning and not spelled else torch.clamp)
+        moved = self._on(z).move_into_set(
+            z, clamp_inward if learning and not spelled else torch.clamp
+        )
         if dtype == torch.float64:
             return moved
         low, high = self._inward_ends(moved.device)
@@ -74,7 +76,7 @@ class OutputSet(RuleLayer):
         """The ends in float32, rounded inwards; where none fits between them, the nearest."""
         key = (torch.float32, device)
         if key not in self._ends:
-            low, high = single_ends(self.source.low, self.source.high)
+            low, high = round_ends_inward(self.source.low, self.source.high)
             self._ends[key] = (torch.tensor(low, device=device), torch.tensor(high, device=device))
         return self._ends[key]
 
@@ -91,7 +93,7 @@ class OutputSet(RuleLayer):
         lines += [f"- {one.name} holds at every input" for one in self.requirements]
         lines.append("Established by construction: outputs are moved into the set in closed form.")
         exact = "Ranges and orders hold exactly."
-        low, high = single_ends(self.source.low, self.source.high)
+        low, high = round_ends_inward(self.source.low, self.source.high)
         if not double and ((low < self.source.low) | (high > self.source.high)).any():
             exact = "Orders hold exactly; some range holds no float32, and its nearest is taken."
         lines.append(f"Rounding: {exact}")
@@ -101,7 +103,7 @@ class OutputSet(RuleLayer):
         return "\n".join(lines)
 
 
-def single_ends(low: Array, high: Array) -> tuple[Array, Array]:
+def round_ends_inward(low: Array, high: Array) -> tuple[Array, Array]:
     """Ends (r,) as float32 that lie between those given where there are any, else the nearest."""
     with np.errstate(over="ignore"):
         least, most = low.astype(np.float32), high.astype(np.float32)

@@ -67,7 +67,7 @@ class SetTensors:
         }
         return MemberState("set", config, {"low": self.source.low, "high": self.source.high})
 
-    def moved(self, outputs: Tensor, clamp: Clamp = torch.clamp) -> Tensor:
+    def move_into_set(self, outputs: Tensor, clamp: Clamp = torch.clamp) -> Tensor:
         """(..., r) -> (..., r) in the set, whatever the outputs are; not a number counts as 0."""
         most = LARGEST.get(outputs.dtype, 1e4)
         z = torch.nan_to_num(outputs, nan=0.0, posinf=most, neginf=-most)
@@ -85,7 +85,7 @@ def _summing(z: Tensor, low: Tensor, high: Tensor, total: float, clamp: Clamp) -
     """`clamp(z - tau, low, high)` with the sum `total`: nearest to z in box and sum, (..., k)."""
     z = z - z.detach().amax(-1, keepdim=True)  # tau moves by as much, and keeps its digits
     y = clamp(z - _tau(z, low, high, total), low, high)
-    return y + lacking(y.detach(), low, high, total)
+    return y + distribute_remainder(y.detach(), low, high, total)
 
 
 def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
@@ -113,7 +113,7 @@ def _tau(z: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     return torch.where(count > 0, tau, left)
 
 
-def lacking(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
+def distribute_remainder(y: Tensor, low: Tensor, high: Tensor, total: float) -> Tensor:
     """What rounding left of the total, shared by the outputs as their room allows.
 
     All are moved by the same share of the way to their ends, or those without an end by the same

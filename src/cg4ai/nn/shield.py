@@ -20,13 +20,13 @@ from cg4ai.errors import InvalidInput
 from cg4ai.nn.anchoring import (
     ANYWHERE,
     Within,
-    anchor_of,
-    digest_of,
-    free_of_inputs,
-    guards_of,
+    build_guards,
+    choose_anchor,
+    compute_digest,
+    is_free_of_inputs,
 )
 from cg4ai.nn.blending import Blend, Place, Rounding
-from cg4ai.nn.layer_rules import Given, listed, width_of
+from cg4ai.nn.layer_rules import Given, check_rules, find_width
 from cg4ai.nn.rule_layer import OUTPUT_DTYPES, RuleLayer, working_dtype
 from cg4ai.rules.guards import FunctionRules
 from cg4ai.rules.regions import Region
@@ -63,19 +63,19 @@ class Shield(RuleLayer):
         within: Given = (),
         output_size: int | None = None,
     ) -> None:
-        kept, inside = listed(rules, "Shield"), listed(within, "Shield")
+        kept, inside = check_rules(rules, "Shield"), check_rules(within, "Shield")
         if not kept:
             raise InvalidInput("a Shield needs one rule or more", code="empty")
-        size = width_of([*kept, *inside], output_size)
-        guards = guards_of(kept, region=region, output_size=size)
+        size = find_width([*kept, *inside], output_size)
+        guards = build_guards(kept, region=region, output_size=size)
         place = guards[0].region
         before = Within.of(inside, input_size=place.size, output_size=size)
-        found = anchor_of(guards, before, given=anchor, reference=reference, output_size=size)
+        found = choose_anchor(guards, before, given=anchor, reference=reference, output_size=size)
         super().__init__(
             input_size=0 if place is ANYWHERE else place.size,
             output_size=size,
-            needs_input=not (found.map.is_constant and all(map(free_of_inputs, guards))),
-            digest=digest_of(guards, before),
+            needs_input=not (found.map.is_constant and all(map(is_free_of_inputs, guards))),
+            digest=compute_digest(guards, before),
         )
         self.requirements, self.region = tuple(kept), region
         self.guards, self.within = guards, before
@@ -123,7 +123,7 @@ class Shield(RuleLayer):
             return self._keep_broken(given, place, blend, rounding)
         anchor = self._anchor_at(place.inputs)
         y = torch.where(torch.isfinite(y).all(-1, keepdim=True), y, anchor)
-        return blend.rounded(place, y, anchor=anchor, rounding=rounding).to(dtype)
+        return blend.blend_and_round(place, y, anchor=anchor, rounding=rounding).to(dtype)
 
     def _keep_broken(self, given: Tensor, place: Place, blend: Blend, rounding: Rounding) -> Tensor:
         """The same, where looking at numbers is cheap: rows that keep all rules are left out."""
@@ -139,10 +139,10 @@ class Shield(RuleLayer):
             return given.to(dtype)
         if 2 * len(rows) > len(given):  # copying so many would take longer than all of them
             anchor = self._anchor_at(place.inputs)
-            whole = blend.rounded(place, y, anchor=anchor, rounding=rounding, slacks=slacks)
+            whole = blend.blend_and_round(place, y, anchor=anchor, rounding=rounding, slacks=slacks)
             return whole.to(dtype)
         part = place.rows(rows)
-        moved = blend.rounded(
+        moved = blend.blend_and_round(
             part,
             y[rows],
             anchor=self._anchor_at(part.inputs),
@@ -175,7 +175,7 @@ class Shield(RuleLayer):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         if found is not None and len(errors) == known:
             self.anchor, self.room, self._constant = found, room, found.is_constant
-            free = all(map(free_of_inputs, self.guards))
+            free = all(map(is_free_of_inputs, self.guards))
             self.needs_input = not (found.is_constant and free)
             self._restore_precision()
 

@@ -20,12 +20,12 @@ POLICY = (
 )
 
 
-def escaped(text: object) -> str:
+def escape(text: object) -> str:
     """Text as it is shown, whatever signs it has; also within an attribute's double quotes."""
     return html.escape(str(text), quote=True)
 
 
-def page(
+def render_page(
     title: str,
     body: str,
     *,
@@ -45,19 +45,19 @@ def page(
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<meta name="color-scheme" content="light dark">',
-        f"<title>{escaped(title)}</title>",
-        *(f"<style>\n{asset(name)}</style>" for name in (STYLE, *styles)),
+        f"<title>{escape(title)}</title>",
+        *(f"<style>\n{read_asset(name)}</style>" for name in (STYLE, *styles)),
         "</head>",
         "<body>",
         body,
     ]
     if data is not None:
         parts.append(f'<script type="application/json" id="data">{json_text(data)}</script>')
-    parts += [f"<script>\n{asset(name)}</script>" for name in scripts]
+    parts += [f"<script>\n{read_asset(name)}</script>" for name in scripts]
     return "\n".join([*parts, "</body>", "</html>", ""])
 
 
-def asset(name: str) -> str:
+def read_asset(name: str) -> str:
     """The text of a file of this package."""
     return resources("cg4ai.pages").joinpath(name).read_text(encoding="utf-8")
 

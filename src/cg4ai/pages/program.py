@@ -52,9 +52,9 @@ KNOWN = (  # what program.js computes
 )
 
 
-def packed(program: ExportedProgram) -> dict[str, Any]:
+def pack_program(program: ExportedProgram) -> dict[str, Any]:
     """`constants`, `input` (the shape of the one input), `steps` and `outputs`, ready for JSON."""
-    return _Packing(program).result()
+    return _Packing(program).to_json()
 
 
 class _Packing:
@@ -69,7 +69,7 @@ class _Packing:
         self.steps: list[dict[str, Any]] = []
         self.shape: list[int] = []
 
-    def result(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         signature, state = self.program.graph_signature, self.program.state_dict
         given = {
             **signature.inputs_to_parameters,
@@ -117,13 +117,13 @@ class _Packing:
     def _computed(self, node: Any) -> Any:
         """The value itself, by torch."""
 
-        def held(one: Any) -> Any:
+        def get_value(one: Any) -> Any:
             if one.name in self.known:
                 return self.known[one.name]
             return torch.zeros(one.meta["val"].shape, dtype=one.meta["val"].dtype)
 
-        arguments = torch.fx.node.map_arg(node.args, held)
-        named = torch.fx.node.map_arg(node.kwargs, held)
+        arguments = torch.fx.node.map_arg(node.args, get_value)
+        named = torch.fx.node.map_arg(node.kwargs, get_value)
         return node.target(*arguments, **named)
 
     def _argument(self, value: Any) -> Any:
@@ -155,27 +155,27 @@ def _renumbered(
 ) -> dict[str, Any]:
     """Numbers in one row: constants, the input, steps."""
 
-    def number(value: Any) -> int:
+    def get_number(value: Any) -> int:
         if isinstance(value, tuple):
             return int(value[1])
         return len(constants) + 1 + int(value)
 
-    def changed(value: Any) -> Any:
+    def renumber(value: Any) -> Any:
         if isinstance(value, dict) and "v" in value:
-            return {"v": number(value["v"])}
+            return {"v": get_number(value["v"])}
         if isinstance(value, list):
-            return [changed(one) for one in value]
+            return [renumber(one) for one in value]
         return value
 
     for step in steps:
-        step["of"] = changed(step["of"])
+        step["of"] = renumber(step["of"])
         if "with" in step:
-            step["with"] = {key: changed(one) for key, one in step["with"].items()}
+            step["with"] = {key: renumber(one) for key, one in step["with"].items()}
     return {
         "constants": [array_data(one.cpu().numpy()) for one in constants],
         "input": shape,
         "steps": steps,
-        "outputs": [number(one) for one in outputs],
+        "outputs": [get_number(one) for one in outputs],
     }
 
 

@@ -17,7 +17,7 @@ from cg4ai.plots.drawing import (
     SERIES,
     axis_of,
     legend_above,
-    logarithmic,
+    set_log_scale,
 )
 from cg4ai.records import Array
 
@@ -61,7 +61,7 @@ def plot_histogram(
     if len(series) > 1 or limit is not None:
         legend_above(ax)
     if rare and max(np.histogram(own, edges)[0].max() for own in series.values()) >= MANY:
-        logarithmic(ax)
+        set_log_scale(ax)
     ax.set(xlabel=label, ylabel=counted)
     return ax
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.records import Array, IntArray
 
 if TYPE_CHECKING:
@@ -82,19 +82,19 @@ STYLE = {
 
 def axis_of(ax: Axes | None) -> Axes:
     """The axis that was given, or a new one of pyplot's, which shows itself as usual."""
-    optional("matplotlib")
-    return optional("matplotlib.pyplot").subplots()[1] if ax is None else ax
+    import_optional("matplotlib")
+    return import_optional("matplotlib.pyplot").subplots()[1] if ax is None else ax
 
 
 def whole_numbers(axis: Any) -> None:
     """Ticks at whole numbers: iterations have no halves."""
-    ticks = optional("matplotlib.ticker").MaxNLocator(integer=True, min_n_ticks=1)
+    ticks = import_optional("matplotlib.ticker").MaxNLocator(integer=True, min_n_ticks=1)
     axis.set_major_locator(ticks)
 
 
-def logarithmic(ax: Axes) -> None:
+def set_log_scale(ax: Axes) -> None:
     """A logarithmic scale upwards, with plain numbers: no mathematics to typeset."""
-    ticker = optional("matplotlib.ticker")
+    ticker = import_optional("matplotlib.ticker")
     ax.set_yscale("log")
     ax.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
@@ -107,7 +107,7 @@ def legend_above(ax: Axes) -> None:
     ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
 
 
-def evenly(values: Array, count: int = MOST_POINTS) -> IntArray:
+def pick_evenly(values: Array, count: int = MOST_POINTS) -> IntArray:
     """At most `count` positions, evenly over the sorted values, both ends among them."""
     order = np.argsort(values, kind="stable")
     places = np.linspace(0, len(order) - 1, min(len(order), count)).round().astype(np.int64)
@@ -115,9 +115,9 @@ def evenly(values: Array, count: int = MOST_POINTS) -> IntArray:
 
 
 @contextmanager
-def styled() -> Iterator[None]:
+def use_page_style() -> Iterator[None]:
     """The style of pages, and no complaint about letters that a measuring font lacks."""
-    with optional("matplotlib").rc_context(STYLE), warnings.catch_warnings():
+    with import_optional("matplotlib").rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=r"Glyph \d+|Matplotlib currently does not support"
         )
@@ -125,26 +125,26 @@ def styled() -> Iterator[None]:
 
 
 def figure_of(draw: Callable[[Axes], object], size: tuple[float, float] = SIZE) -> Figure:
-    """A figure of one axis without a window; call it, and save it, within `styled`."""
-    figure: Figure = optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
+    """A figure of one axis without a window; call it, and save it, within `use_page_style`."""
+    figure: Figure = import_optional("matplotlib.figure").Figure(figsize=size, layout="constrained")
     draw(figure.subplots())
     return figure
 
 
-def svg(draw: Callable[[Axes], object], *, name: str, title: str, size: Any = SIZE) -> str:
+def render_svg(draw: Callable[[Axes], object], *, name: str, title: str, size: Any = SIZE) -> str:
     """What `draw` puts on an axis, as an element of a page.
 
     `name` tells its ids from those of other figures on the page; `title` is what those hear who do
     not see it.
     """
     packed = io.BytesIO()
-    with styled():
-        canvas = optional("matplotlib.backends.backend_svg").FigureCanvasSVG
+    with use_page_style():
+        canvas = import_optional("matplotlib.backends.backend_svg").FigureCanvasSVG
         canvas(figure_of(draw, size)).print_svg(packed)  # savefig would draw it twice
-    return for_page(packed.getvalue().decode(), name=name, title=title)
+    return prepare_svg_for_page(packed.getvalue().decode(), name=name, title=title)
 
 
-def for_page(text: str, *, name: str, title: str) -> str:
+def prepare_svg_for_page(text: str, *, name: str, title: str) -> str:
     """Matplotlib's file as an element: colours by variables, ids of its own, nothing fetched."""
     text = re.sub(r"<metadata>.*?</metadata>|<defs>\s*<style.*?</defs>", "", text, flags=re.DOTALL)
     start = text.index("<svg")
@@ -175,7 +175,7 @@ def _variable(colour: str) -> str:
     return f"var({VARIABLES[colour]})" if colour in VARIABLES else colour
 
 
-def png(figure: Figure) -> bytes:
+def render_png(figure: Figure) -> bytes:
     """A picture on white."""
     packed = io.BytesIO()
     figure.savefig(packed, dpi=150, format="png", facecolor="white")

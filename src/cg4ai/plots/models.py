@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cg4ai.errors import InvalidInput
-from cg4ai.plots.drawing import FIRST, INK, LINE, PAPER, QUIET, STEPS, axis_of, evenly
+from cg4ai.plots.drawing import FIRST, INK, LINE, PAPER, QUIET, STEPS, axis_of, pick_evenly
 from cg4ai.records import Array, IntArray
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class Reliability:
     counts: IntArray
 
 
-def reliability(probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10) -> Reliability:
+def compute_reliability(
+    probabilities: ArrayLike, labels: ArrayLike, *, bins: int = 10
+) -> Reliability:
     """Of probabilities (n, classes) and the positions (n,) of the true classes.
 
     Of two classes that of the second and how often it was the true one; of more that of the class
@@ -67,7 +69,9 @@ def plot_calibration(model: Any, X: Any, y: Any, *, bins: int = 10, ax: Axes | N
     truth = np.searchsorted(classes, y).clip(0, len(classes) - 1)
     if not np.array_equal(classes[truth], np.asarray(y)):
         raise InvalidInput(f"y has labels that the classifier does not know: {classes[:10]}")
-    return draw_reliability(reliability(model.predict_proba(X), truth, bins=bins), axis_of(ax))
+    return draw_reliability(
+        compute_reliability(model.predict_proba(X), truth, bins=bins), axis_of(ax)
+    )
 
 
 def draw_reliability(
@@ -137,7 +141,7 @@ def plot_predictions(
     if truth.shape != given.shape or not len(truth):
         raise InvalidInput(f"give as many predictions as values, got {given.shape}, {truth.shape}")
     ax = axis_of(ax)
-    chosen = evenly(truth)
+    chosen = pick_evenly(truth)
     ax.scatter(truth[chosen], given[chosen], 14, color=FIRST, alpha=0.7, linewidths=0)
     ends = [float(min(truth.min(), given.min())), float(max(truth.max(), given.max()))]
     ax.plot(ends, ends, "--", color=QUIET, linewidth=1, label="right")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.plots.distributions import plot_ranges
 from cg4ai.plots.drawing import (
     BAD,
@@ -21,8 +21,8 @@ from cg4ai.plots.drawing import (
     SECOND,
     STEPS,
     axis_of,
-    evenly,
     legend_above,
+    pick_evenly,
     whole_numbers,
 )
 
@@ -37,7 +37,7 @@ THIN, THICK = 1.0, 6.0
 SIDES = [math.radians(degrees) for degrees in (0, 180, 90, 270, 45, 135, 225, 315)]
 
 
-class Linked(Protocol):
+class LinkedNetwork(Protocol):
     """What is drawn of a routing instance: its arcs, and where their nodes are if that is known."""
 
     @property
@@ -48,7 +48,7 @@ class Linked(Protocol):
 
 
 def plot_network(
-    instance: Linked,
+    instance: LinkedNetwork,
     utilisation: ArrayLike | None = None,
     *,
     names: bool | None = None,
@@ -57,7 +57,8 @@ def plot_network(
 ) -> Axes:
     """A network's links, in both directions side by side, wider and darker the fuller they are.
 
-    `utilisation` (A,) of each arc, such as a row of `instance.utilisation(demands, splits)`; above
+    `utilisation` (A,) of each arc, such as a row of `instance.compute_utilisation(demands,
+    splits)`; above
     one they are red and dashed. Nodes lie at their positions, or where a layout of fixed seed puts
     them. `names`: whether nodes are named; by default those of small networks. `capacity`: what
     utilisations are shares of.
@@ -104,7 +105,7 @@ def places_of(
     """
     nodes = list(dict.fromkeys(node for arc in arcs for node in arc))
     if positions is None:
-        networkx = optional("networkx")
+        networkx = import_optional("networkx")
         graph = networkx.Graph()
         graph.add_nodes_from(nodes)
         graph.add_edges_from(arcs)
@@ -225,7 +226,7 @@ def plot_found(
         (~early, "of the mixture", FIRST, "o", -0.12),
         (early, "of networks in training", SECOND, "x", 0.12),
     ):
-        few = np.flatnonzero(own)[evenly(loads[own])]
+        few = np.flatnonzero(own)[pick_evenly(loads[own])]
         if len(few):
             ax.plot(when[few] + aside, loads[few], mark, color=colour, markersize=4, label=name)
     ax.axhline(1.0, color=BAD, linestyle="--", linewidth=1.4, label="capacity")

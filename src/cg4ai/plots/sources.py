@@ -27,7 +27,7 @@ STEPS = {
 
 
 @dataclass(frozen=True)
-class Weighted:
+class WeightedMember:
     """One member of a mixture: what it is (`network`, `shielded tree`), its block and weight."""
 
     kind: str
@@ -63,7 +63,7 @@ def seconds_of(source: Any) -> dict[str, float]:
     return dict(result.seconds_by_step())
 
 
-def weights_of(source: Any) -> list[Weighted]:
+def weights_of(source: Any) -> list[WeightedMember]:
     """All members with weight: of an ensemble, a result, a fitted estimator or a folder."""
     if isinstance(source, str | Path):
         return recorded_weights(files.read_json(Path(source) / "ensemble.json"))
@@ -74,17 +74,17 @@ def weights_of(source: Any) -> list[Weighted]:
             f"{type(source).__name__}"
         )
     return [
-        Weighted(_kind(part.members), int(block), float(weight))
+        WeightedMember(_kind(part.members), int(block), float(weight))
         for part in ensemble.used
         for block, weight in zip(part.blocks, part.weights, strict=True)
     ]
 
 
-def recorded_weights(record: Record) -> list[Weighted]:
+def recorded_weights(record: Record) -> list[WeightedMember]:
     """The same from what `ensemble.json` holds."""
     stacks = zip(record["members"], record["blocks"], record["weights"], strict=True)
     return [
-        Weighted(recorded_kind(members), int(block), float(weight))
+        WeightedMember(recorded_kind(members), int(block), float(weight))
         for members, blocks, weights in stacks
         for block, weight in zip(blocks, weights, strict=True)
         if weight > 0

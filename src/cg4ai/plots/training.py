@@ -17,10 +17,10 @@ from cg4ai.plots.drawing import (
     SERIES,
     axis_of,
     legend_above,
-    logarithmic,
+    set_log_scale,
     whole_numbers,
 )
-from cg4ai.plots.sources import STEPS, Record, Weighted, history_of, seconds_of, weights_of
+from cg4ai.plots.sources import STEPS, Record, WeightedMember, history_of, seconds_of, weights_of
 from cg4ai.records import Array
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def _objective(ax: Axes, records: Sequence[Record]) -> Axes:
     if len(bounds[0]):
         ax.plot(*bounds, "--", color=SECOND, label="proven bound")
     if y.min() > 0 and y.max() > DECADES * y.min():
-        logarithmic(ax)
+        set_log_scale(ax)
     entered = [one["iteration"] for one in records if RULES_ENTER in (one.get("note") or "")]
     if entered:  # those before it are of mixtures that need not keep the rules
         ax.axvline(entered[0] + 0.5, color=QUIET, linestyle=":", linewidth=1.2, label="rules enter")
@@ -91,7 +91,7 @@ def _objective(ax: Axes, records: Sequence[Record]) -> Axes:
     return ax
 
 
-def anything_lacked(records: Sequence[Record], tolerance: float | None = None) -> bool:
+def has_violation(records: Sequence[Record], tolerance: float | None = None) -> bool:
     """Whether in some iteration a row lacked something, or a search found a violation."""
     met = MET if tolerance is None else tolerance
     return any((_series(records, name)[1] > met).any() for name in ("slack", "worst_violation"))
@@ -119,7 +119,7 @@ def _slack(ax: Axes, records: Sequence[Record], tolerance: float | None) -> Axes
         heights = np.maximum(values, least / 3 if decades else 0.0)
         ax.plot(at, heights, mark, color=colour, markersize=4, label=name)
     if decades:
-        logarithmic(ax)
+        set_log_scale(ax)
     if tolerance is not None and least / 3 <= tolerance <= 3 * most:
         ax.axhline(tolerance, color=QUIET, linestyle=":", label="counts as met")
     ax.set_xlim(*_around(np.array([one["iteration"] for one in records])))
@@ -194,7 +194,7 @@ def plot_weights(
     return ax
 
 
-def _one_block(ax: Axes, members: Sequence[Weighted], colour: dict[str, str]) -> None:
+def _one_block(ax: Axes, members: Sequence[WeightedMember], colour: dict[str, str]) -> None:
     shown = members[:MOST_MEMBERS]
     colours = [colour[one.kind] for one in shown]
     ax.bar(range(1, len(shown) + 1), [one.weight for one in shown], color=colours)
@@ -207,7 +207,7 @@ def _one_block(ax: Axes, members: Sequence[Weighted], colour: dict[str, str]) ->
 
 def _blocks(
     ax: Axes,
-    members: Sequence[Weighted],
+    members: Sequence[WeightedMember],
     blocks: Sequence[int],
     names: Sequence[str] | None,
     colour: dict[str, str],

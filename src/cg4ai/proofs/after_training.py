@@ -13,7 +13,7 @@ import numpy as np
 from cg4ai import clock
 from cg4ai.clock import Deadline
 from cg4ai.colgen.result import Result
-from cg4ai.colgen.separation.scan import harvest
+from cg4ai.colgen.separation.scan import collect_violations
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
@@ -30,7 +30,7 @@ LEAST_CELLS, MOST_CELLS = 1000, 50_000
 LEAST_S = 1e-3
 
 
-def proven_afterwards(
+def prove_afterwards(
     result: Result, requirements: Sequence[Requirement], settings: Settings
 ) -> Result:
     """The result with rules as `certified` that a proof was found for; notes name the others.
@@ -44,7 +44,9 @@ def proven_afterwards(
     searched = [k for k, (one, found) in enumerate(pairs) if _only_searched(one, found)]
     if not searched:
         return result
-    left = min(settings.time_limit_s - result.seconds, clock.review().deadline.left())
+    left = min(
+        settings.time_limit_s - result.seconds, clock.review().deadline.compute_seconds_left()
+    )
     deadline = Deadline.after(left)
     audits, notes = list(result.audits), [result.note] if result.note else []
     cut = list(result.cut)
@@ -87,14 +89,19 @@ def _tried(
     try:
         cells = max(1, _cells(ensemble) // share)
         answer = certify(
-            ensemble, requirement, cell_limit=cells, time_limit_s=max(deadline.left(), LEAST_S)
+            ensemble,
+            requirement,
+            cell_limit=cells,
+            time_limit_s=max(deadline.compute_seconds_left(), LEAST_S),
         )
     except InvalidInput as error:  # rules and members that have no bounds
         return found, str(error)
     if answer.status == "refuted":  # by more than the audit allows, which had not found it
         points = np.stack(list(answer.violations.values()))
         effort = {**found.effort, "cells": answer.cells}
-        broken = harvest(ensemble, requirement, points, limit=100, tolerance=0.0, effort=effort)
+        broken = collect_violations(
+            ensemble, requirement, points, limit=100, tolerance=0.0, effort=effort
+        )
         found = audit(requirement, ensemble, found=broken)
     if answer.status != "proven":
         return found, f"{answer.status} within {cells:,} cells ({answer})"

@@ -18,26 +18,26 @@ from torch import Tensor
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.proofs.bounds.bound import (
+    CellQuadratic,
     Cells,
     Pieces,
-    Quadratic,
-    pieces,
-    quadratic,
-    quadratic_above,
-    separable_peak,
+    bound_quadratic,
+    compute_pieces,
+    find_separable_peak,
+    sum_quadratic,
 )
 from cg4ai.proofs.bounds.networks import Relaxation, relax
 from cg4ai.proofs.bounds.softmax import (
-    Above,
-    log_sum_exp_above,
-    ratio_above,
-    scores_above,
+    UpperBound,
+    bound_log_sum_exp,
+    bound_ratio,
+    bound_scores,
 )
 from cg4ai.proofs.bounds.terms import Group, Parts, RuleTerms
 from cg4ai.protocols import Parameters
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import rules_of
+from cg4ai.rules.affine import find_affine_rules
 from cg4ai.rules.regions import Ball, Box
 
 SLOTS = 8  # pairs of one network that are bounded beside each other
@@ -51,8 +51,8 @@ class CellBounds:
 
     def __init__(self, ensemble: Ensemble, requirement: Requirement) -> None:
         region = requirement.region
-        self.rules = rules_of(requirement, output_size=ensemble.output_size)
-        self.rules.need_plain("bounds of cells")
+        self.rules = find_affine_rules(requirement, output_size=ensemble.output_size)
+        self.rules.require_plain("bounds of cells")
         if not isinstance(region, Box | Ball):
             raise InvalidInput(f"{requirement.name} holds over no Box or Ball")
         lower, upper = region.bounds()
@@ -116,7 +116,7 @@ class CellBounds:
             for rule in np.unique(rules):
                 chosen = np.flatnonzero(rules == rule)
                 cells = self._cells(lower[chosen], upper[chosen])
-                for at, values in _cut(pieces(self._terms[rule], cells), cells, mixing):
+                for at, values in _cut(compute_pieces(self._terms[rule], cells), cells, mixing):
                     np.add.at(
                         result, (at.cpu().numpy()[:, None], chosen[None]), values.cpu().numpy()
                     )
@@ -126,9 +126,9 @@ class CellBounds:
 def _cut(summed: list[Pieces], cells: Cells, weights: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Each piece at the maximiser of the whole quadratic's bound, with its signs."""
     radius = cells.radius
-    form = quadratic(summed, weights)
+    form = sum_quadratic(summed, weights)
     diagonal = torch.diagonal(form.square, dim1=-2, dim2=-1)
-    peak = separable_peak(form.linear, diagonal, radius)
+    peak = find_separable_peak(form.linear, diagonal, radius)
     crossed = torch.sign(form.square) * radius.unsqueeze(-1) * radius.unsqueeze(-2)
     at_peak = torch.diagonal_scatter(crossed, peak * peak, dim1=-2, dim2=-1)
     result = []
@@ -156,7 +156,7 @@ class _Sums:
         self.ceiling = self.ceiling.index_add(0, cell, value)
         self.ceiling_slope = self.ceiling_slope.index_add(0, cell, slope)
 
-    def add_shares(self, cell: Tensor, factor: Tensor, slope: Tensor, above: Above) -> None:
+    def add_shares(self, cell: Tensor, factor: Tensor, slope: Tensor, above: UpperBound) -> None:
         """(factor + slope . delta)(share), pair by pair: share <= value + q . delta."""
         value, q, ceiling = above.value, above.slope, above.ceiling
         linear = factor.unsqueeze(-1) * q + value.unsqueeze(-1) * slope
@@ -167,9 +167,9 @@ class _Sums:
         self.ceiling_slope = self.ceiling_slope.index_add(0, cell, ceiling.unsqueeze(-1) * slope)
 
     def upper(self, radius: Tensor) -> Tensor:
-        form = Quadratic(self.constant, self.linear, 0.5 * (self.square + self.square.mT))
+        form = CellQuadratic(self.constant, self.linear, 0.5 * (self.square + self.square.mT))
         ceiling = self.ceiling + (self.ceiling_slope.abs() * radius).sum(-1)
-        return torch.minimum(quadratic_above(form, radius), ceiling)
+        return torch.minimum(bound_quadratic(form, radius), ceiling)
 
 
 class _Pairs:
@@ -262,22 +262,22 @@ class _Table:
         cell, term = cell.flatten()[real], term.flatten()[real]
         weight, slope = weights[self.weights_at[term]], self.slope[term]
         factor = weight * (self.constant[term] + (slope * centre[cell]).sum(-1))
-        taken = Above(*(one.flatten(0, 1).index_select(0, real) for one in above))
+        taken = UpperBound(*(one.flatten(0, 1).index_select(0, real) for one in above))
         sums.add_shares(cell, factor, weight.unsqueeze(-1) * slope, taken)
 
-    def _above(self, relaxed: Relaxation, term: Tensor, kinds: list[slice]) -> Above:
+    def _above(self, relaxed: Relaxation, term: Tensor, kinds: list[slice]) -> UpperBound:
         if self.combination is not None:
-            return scores_above(relaxed, self.combination[term])
+            return bound_scores(relaxed, self.combination[term])
         assert self.off is not None
         values, combinations = [], []
         for on, start, rows in zip(self.on, self.starts, kinds, strict=True):
             if rows.start < rows.stop:
                 assert on is not None
                 own = relaxed.take(rows)
-                value, combination = log_sum_exp_above(own, on[term[rows] - int(start[0])])
+                value, combination = bound_log_sum_exp(own, on[term[rows] - int(start[0])])
                 values.append(value)
                 combinations.append(combination)
-        return ratio_above(relaxed, torch.cat(values), torch.cat(combinations), off=self.off[term])
+        return bound_ratio(relaxed, torch.cat(values), torch.cat(combinations), off=self.off[term])
 
 
 class _Beside(NamedTuple):

@@ -18,33 +18,33 @@ import numpy as np
 from torch import nn
 
 from cg4ai import __version__
-from cg4ai.ensemble.claims import subject_digest
+from cg4ai.ensemble.claims import compute_subject_digest
 from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.parallel import in_order
-from cg4ai.proofs.bounds.limits import root
-from cg4ai.proofs.output_certificates import output_bytes, output_subject
+from cg4ai.parallel import iterate_in_order
+from cg4ai.proofs.bounds.limits import find_root_box
+from cg4ai.proofs.output_certificates import build_output_certificate, compute_output_subject
 from cg4ai.proofs.records import (
     Certification,
     Totals,
-    certification_arrays,
-    certification_of,
-    tree_arrays,
+    pack_certification,
+    pack_trees,
+    unpack_certification,
 )
-from cg4ai.proofs.rule_forms import ProofRules, proof_rules_of
-from cg4ai.proofs.shields import shield_of
+from cg4ai.proofs.rule_forms import ProofRules, find_proof_rules
+from cg4ai.proofs.shields import find_shield
 from cg4ai.proofs.structure_certificates import (
     NAMES,
     Arrays,
-    claim_array,
-    equality_bytes,
-    equality_subject,
-    sealed,
-    shape_bytes,
-    shape_subject,
+    build_equality_certificate,
+    build_shape_certificate,
+    compute_equality_subject,
+    compute_shape_subject,
+    encode_claim,
+    seal_arrays,
 )
-from cg4ai.proofs.sums import sum_groups
+from cg4ai.proofs.sums import find_sum_groups
 from cg4ai.rules import Requirement
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
@@ -82,12 +82,12 @@ def write_certificate(
     mixture, region or other rules, is refused, and so is what the checker rejects. `region` is that
     given to `certify`, for a rule that names none.
     """
-    ensemble, requirement = subject_of(ensemble, requirement, region)
+    ensemble, requirement = resolve_subject(ensemble, requirement, region)
     if not certification.subject:
         raise InvalidInput(
             "the certification does not say what it is about; give one that certify returned"
         )
-    data = certificate_bytes(
+    data = build_certificate(
         ensemble,
         requirement=requirement,
         certification=certification,
@@ -101,18 +101,18 @@ def write_certificate(
     return hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
 
 
-def subject_of(
+def resolve_subject(
     ensemble: Ensemble | nn.Module, requirement: Requirement, region: Region | None
 ) -> tuple[Ensemble, Requirement]:
     """The ensemble that stands for a network, and the rule over the region that is meant."""
     place = region
     if isinstance(ensemble, nn.Module):
-        from cg4ai.ensemble.from_module import ensemble_of, region_of_layers
+        from cg4ai.ensemble.from_module import build_ensemble, find_region
 
         own = requirement.region
-        stated = own if isinstance(own, Region) else region_of_layers(ensemble)
+        stated = own if isinstance(own, Region) else find_region(ensemble)
         place = stated if region is None else region
-        ensemble = ensemble_of(ensemble, place)
+        ensemble = build_ensemble(ensemble, place)
     if isinstance(requirement, Linear | Quadratic | Probability | Margin):
         if requirement.inputs is None and place is None:
             raise InvalidInput(
@@ -123,7 +123,7 @@ def subject_of(
     return ensemble, requirement
 
 
-def certificate_bytes(
+def build_certificate(
     ensemble: Ensemble,
     *,
     requirement: Requirement,
@@ -146,9 +146,9 @@ def certificate_bytes(
                 "certify the requirement as it is now"
             )
         return made
-    data = claim_bytes(
+    data = build_claim(
         ensemble,
-        proof_rules_of(requirement, output_size=ensemble.output_size),
+        find_proof_rules(requirement, output_size=ensemble.output_size),
         region=_certifiable(requirement),
         certification=certification,
         requirement=requirement.name,
@@ -164,13 +164,17 @@ def certificate_bytes(
 def _built(ensemble: Ensemble, rule: Built, title: str) -> tuple[str, bytes]:
     """Subject and certificate of a rule that members keep by how they are built."""
     if isinstance(rule, Shape):
-        return shape_subject(ensemble, rule), shape_bytes(ensemble, rule, title)
+        return compute_shape_subject(ensemble, rule), build_shape_certificate(ensemble, rule, title)
     if isinstance(rule, OutputRule):
-        return output_subject(ensemble, rule), output_bytes(ensemble, rule, title)
-    return equality_subject(ensemble, rule), equality_bytes(ensemble, rule, title)
+        return compute_output_subject(ensemble, rule), build_output_certificate(
+            ensemble, rule, title
+        )
+    return compute_equality_subject(ensemble, rule), build_equality_certificate(
+        ensemble, rule, title
+    )
 
 
-def claim_bytes(
+def build_claim(
     ensemble: Ensemble,
     rules: ProofRules,
     *,
@@ -182,14 +186,14 @@ def claim_bytes(
     totals: Totals | None = None,
 ) -> bytes:
     """The certificate that these rules, proven as stated, hold for the ensemble in the region."""
-    shielded = shield_of(ensemble)
-    stated = None if shielded is None else shielded.need(rules, region)
+    shielded = find_shield(ensemble)
+    stated = None if shielded is None else shielded.describe_shield(rules, region)
     names = [f"rule {rule}" for rule in range(len(rules))] if rule_names is None else rule_names
     _check_proven(certification, rules, names)
     words, arrays = _region(region)
     proven = ensemble if shielded is None else shielded.anchor
     parts, member_arrays = _parts(proven)
-    arrays |= member_arrays | tree_arrays(certification)
+    arrays |= member_arrays | pack_trees(certification)
     arrays |= rules.arrays
     claim = {
         "title": title,
@@ -209,10 +213,10 @@ def claim_bytes(
         check_texts(*totals.names)
         claim["totals"] = [{"name": name} for name in totals.names]
         arrays |= {"total_of": totals.of_rule, "total_limit": totals.limits}
-    groups = sum_groups(proven, region, () if shielded is None else shielded.together)
+    groups = find_sum_groups(proven, region, () if shielded is None else shielded.together)
     if (groups >= 0).any():
         arrays |= {"sum_group": groups}
-    return sealed(arrays | {"claim": claim_array(claim)})
+    return seal_arrays(arrays | {"claim": encode_claim(claim)})
 
 
 def _check(data: bytes) -> None:
@@ -224,7 +228,7 @@ def _check(data: bytes) -> None:
         ) from error
 
 
-def verified(
+def verify_certification(
     certification: Certification, ensemble: Ensemble, requirement: Requirement
 ) -> Certification:
     """A proven certification as `checked`, or as unknown with the checker's reason in its note.
@@ -234,11 +238,11 @@ def verified(
     """
     if certification.checked:
         return certification
-    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
-    return verified_rules(certification, ensemble, rules, region=_certifiable(requirement))
+    rules = find_proof_rules(requirement, output_size=ensemble.output_size)
+    return verify_rules(certification, ensemble, rules, region=_certifiable(requirement))
 
 
-def verified_rules(
+def verify_rules(
     certification: Certification,
     ensemble: Ensemble,
     rules: ProofRules,
@@ -247,12 +251,12 @@ def verified_rules(
     time_limit_s: float = math.inf,
     n_jobs: int | None = None,
 ) -> Certification:
-    """As `verified`, for rules in normal form and any region, within a time limit."""
+    """As `verify_certification`, for rules in normal form and any region, within a time limit."""
     if certification.status != "proven" or certification.checked:
         return certification
     try:
-        data = claim_bytes(ensemble, rules, region=region, certification=certification)
-        each = partial(in_order, n_jobs=n_jobs, threads=1)
+        data = build_claim(ensemble, rules, region=region, certification=certification)
+        each = partial(iterate_in_order, n_jobs=n_jobs, threads=1)
         check(data, time_limit_s=time_limit_s, each=each)
     except (Rejected, InvalidInput) as error:
         return replace(
@@ -308,7 +312,7 @@ def _region(region: Region) -> tuple[dict[str, Any], Arrays]:
     """Words of the claim and numbers: the region's record, and the box around it."""
     record = region.record()
     words = {"kind": record.pop("kind"), "norm": record.pop("norm", None)}
-    lower, upper = root(region)
+    lower, upper = find_root_box(region)
     numbers = {
         ROW_NAMES.get(name, name): np.asarray(value, np.float64) for name, value in record.items()
     }
@@ -359,7 +363,7 @@ def save_unfinished(
 ) -> None:
     """Keep the trees of an unknown certification, so that `load_unfinished` can go on from it."""
     _check_subject(certification, ensemble, requirement)
-    files.write_arrays(_unfinished(folder, number), certification_arrays(certification))
+    files.write_arrays(_unfinished(folder, number), pack_certification(certification))
 
 
 def load_unfinished(
@@ -374,7 +378,7 @@ def load_unfinished(
         )
     arrays = files.read_arrays(path)
     try:
-        answer = certification_of(arrays, status="unknown")
+        answer = unpack_certification(arrays, status="unknown")
         for proof in answer.rules:
             name = f"rule {proof.rule}"
             if check_tree(proof.dimensions, ensemble.input_size, name=name) != len(
@@ -414,5 +418,5 @@ def _check_subject(
 
 def _subject(ensemble: Ensemble, requirement: Requirement) -> str:
     """The digest of what a certification of this requirement is about."""
-    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
-    return subject_digest(ensemble, rules, _certifiable(requirement))
+    rules = find_proof_rules(requirement, output_size=ensemble.output_size)
+    return compute_subject_digest(ensemble, rules, _certifiable(requirement))

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from cg4ai import clock
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.bounds.bound import Ball as Sphere
-from cg4ai.proofs.bounds.bound import CellBound, Cells, Square, bound_cells, cell_bytes
-from cg4ai.proofs.bounds.limits import Limits, limiting_rows, root
-from cg4ai.proofs.bounds.rounding import check_magnitudes, margins, square_margins
-from cg4ai.proofs.bounds.search import Batch, Search
+from cg4ai.proofs.bounds.bound import CellBound, Cells, Square, bound_cells, estimate_cell_bytes
+from cg4ai.proofs.bounds.bound import EuclideanBall as Sphere
+from cg4ai.proofs.bounds.limits import RuleLimits, find_limiting_rows, find_root_box
+from cg4ai.proofs.bounds.rounding import check_magnitudes, compute_margins, compute_square_margins
+from cg4ai.proofs.bounds.search import CellBatch, Search
 from cg4ai.proofs.bounds.terms import Parts, RuleTerms
 from cg4ai.proofs.records import Certification, Progress
 from cg4ai.proofs.rule_forms import ProofRules
@@ -33,7 +33,7 @@ LOOKS = 64  # cells of a batch at whose worst corner the ensemble itself is aske
 
 
 @dataclass(frozen=True)
-class Limited:
+class SearchLimits:
     """When a search ends: after so many cells, at a moment of `clock.now`, or, unless
     `all_rules`, at the first rule that is refuted.
     """
@@ -44,7 +44,7 @@ class Limited:
 
 
 @dataclass(frozen=True)
-class Allowed:
+class Tolerance:
     """By how much a rule may be broken before it counts as refuted: `tolerance` x its size."""
 
     tolerance: float
@@ -52,11 +52,11 @@ class Allowed:
 
     def at(self, bound: float) -> float:
         """For a row with this bound."""
-        return self.tolerance * float(self.size.of_rows(np.array([bound]))[0])
+        return self.tolerance * float(self.size.compute_row_sizes(np.array([bound]))[0])
 
 
 @dataclass(frozen=True)
-class Found:
+class Counterexample:
     """An input at which a rule is broken, or nearly so, and the rule's value there.
 
     `broken`: the value is above the limit in exact numbers, by no more than what is `allowed`
@@ -82,23 +82,23 @@ class Certifier:
         batch: int,
         memory_limit: int,
         subject: str,
-        allowed: Allowed,
+        allowed: Tolerance,
     ) -> None:
         self.started = clock.now()
         self.ensemble, self.rules, self.region, self.batch = ensemble, rules, region, batch
         self.memory_limit = memory_limit
         self.subject, self.allowed = subject, allowed
         check_magnitudes(ensemble, rules, region)
-        self.lower, self.upper = root(region)
+        self.lower, self.upper = find_root_box(region)
         used = ensemble.to(device).used
         self.parts = Parts(used, ensemble.layout, lower=self.lower, upper=self.upper)
         self.device = self.parts.device
         self.weights = torch.as_tensor(
             np.concatenate([part.weights for part in ensemble.used]), device=self.device
         )
-        self.margins, self.targets = square_margins(self.parts, rules), rules.targets
-        rows, most = limiting_rows(region)
-        self.limits = [Limits.of(rules, rule, rows, most) for rule in range(len(rules))]
+        self.margins, self.targets = compute_square_margins(self.parts, rules), rules.targets
+        rows, most = find_limiting_rows(region)
+        self.limits = [RuleLimits.of(rules, rule, rows, most) for rule in range(len(rules))]
         self.searches = [
             Search(
                 float(self.targets[rule]),
@@ -109,8 +109,10 @@ class Certifier:
             )
             for rule in range(len(rules))
         ]
-        self.found: dict[int, Found] = {}
-        self.tight: dict[int, Found] = {}  # inputs so close to a limit that no cell there closes
+        self.found: dict[int, Counterexample] = {}
+        self.tight: dict[
+            int, Counterexample
+        ] = {}  # inputs so close to a limit that no cell there closes
         self.sphere = self._sphere()
 
     def resume(self, earlier: Certification) -> None:
@@ -127,13 +129,13 @@ class Certifier:
                 leaf_uses=proof.leaf_uses,
             )
 
-    def apart(self) -> Certifier:
+    def copy_empty(self) -> Certifier:
         """A copy that bounds and tests alike, and has no cells and no finds yet."""
         made = copy.copy(self)
         made.searches, made.found, made.tight = [], {}, {}
         return made
 
-    def outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
+    def find_outside(self, lower: Array, upper: Array) -> NDArray[np.bool_]:
         """Cells surely further from the centre than the radius, rounding included."""
         if self.sphere is None:
             return np.zeros(len(lower), bool)
@@ -151,7 +153,7 @@ class Certifier:
         centre = torch.as_tensor(self.region.centre, device=self.device)
         return Sphere(centre, self.region.radius + 1e-11 * scale)
 
-    def bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
+    def get_bounder(self, rule: int) -> tuple[Callable[[Cells], CellBound], int]:
         """The bound of one rule, and how many cells to give it at a time."""
         terms, squares = self.parts.take_apart(self.rules.affine, rule), self._squares(rule)
 
@@ -173,8 +175,8 @@ class Certifier:
         """The sums of outputs that a rule squares, taken apart."""
         if rule not in self.rules.square_rule:
             return []
-        forms = self.rules.forms(rule)
-        count, margin = len(forms) // 2, margins(self.parts, forms)
+        forms = self.rules.build_forms(rule)
+        count, margin = len(forms) // 2, compute_margins(self.parts, forms)
         return [
             Square(
                 self.parts.take_apart(forms, number),
@@ -193,7 +195,7 @@ class Certifier:
             values += len(group.weights_at) * max(width, group.networks.output_size)
         budget = CPU_VALUES if self.device.type == "cpu" else GPU_VALUES
         quick = int(min(self.batch, max(16, budget // values)))
-        own = cell_bytes(terms, input_size=len(self.lower))
+        own = estimate_cell_bytes(terms, input_size=len(self.lower))
         room = self.memory_limit // 2 // own
         if room < 1:
             raise InvalidInput(
@@ -207,7 +209,7 @@ class Certifier:
         """Whether trees and open cells fill the other half of the memory."""
         return sum(search.stored_bytes for search in self.searches) > self.memory_limit // 2
 
-    def look(self, rule: int, batch: Batch) -> None:
+    def test_cells(self, rule: int, batch: CellBatch) -> None:
         """Ask the ensemble itself at the centres and worst corners of some open cells."""
         if not len(batch.bounds):
             return
@@ -217,7 +219,7 @@ class Certifier:
         self.test(np.concatenate([0.5 * (lower + upper), corner]), rule)
 
     def _values(self, points: Array) -> Array:
-        return self.rules.measured(points, self.ensemble.predict(points, outside="ignore"))
+        return self.rules.measure(points, self.ensemble.predict(points, outside="ignore"))
 
     def test(self, points: Array, rule: int | None) -> None:
         """Remember each rule's worst point if it breaks the rule, also when asked by itself."""
@@ -234,16 +236,16 @@ class Certifier:
             # matrix products of another size round differently: what is reported is this one
             point = points[at : at + 1]
             outputs = self.ensemble.predict(point, outside="ignore")
-            value = float(self.rules.measured(point, outputs)[0, number])
-            broken = self.rules.broken(number, point[0], np.asarray(outputs)[0])
+            value = float(self.rules.measure(point, outputs)[0, number])
+            broken = self.rules.is_broken(number, point[0], np.asarray(outputs)[0])
             allowed = self.allowed.at(float(self.rules.affine.bounds(point)[0, number]))
-            found = Found(point[0].copy(), value, broken, allowed)
+            found = Counterexample(point[0].copy(), value, broken, allowed)
             if broken and value - self.targets[number] > allowed:
                 self.found[number] = found
             elif value > self.targets[number] - self.margins[number] / 2:
                 self.keep_tight(number, found)
 
-    def keep_tight(self, rule: int, found: Found) -> None:
+    def keep_tight(self, rule: int, found: Counterexample) -> None:
         """Remember an input that leaves no room, unless one that leaves less is known."""
         known = self.tight.get(rule)
         if known is None or (found.broken, found.value) > (known.broken, known.value):
@@ -256,17 +258,17 @@ class Certifier:
         first = torch.cat([region.extremes(512, generator), region.sample(512, generator)])
         self.test(first.numpy(), None)
 
-    def waiting(self, limited: Limited) -> list[int]:
+    def find_waiting(self, limited: SearchLimits) -> list[int]:
         """The rules that are worth going on with."""
         if self.found and not limited.all_rules:
             return []
         return [
             rule
             for rule, search in enumerate(self.searches)
-            if search.waiting and rule not in self.found and not self.hopeless(rule)
+            if search.waiting and rule not in self.found and not self.is_hopeless(rule)
         ]
 
-    def hopeless(self, rule: int) -> bool:
+    def is_hopeless(self, rule: int) -> bool:
         """Whether some cells will stay open, and many cells showed no input that breaks it."""
         return rule in self.tight and self.searches[rule].cells >= HOPELESS_AFTER
 

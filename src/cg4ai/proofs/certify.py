@@ -10,19 +10,19 @@ from torch import nn
 
 from cg4ai import clock
 from cg4ai.clock import Deadline, Review
-from cg4ai.ensemble.audit import size_over_region
-from cg4ai.ensemble.claims import subject_digest
+from cg4ai.ensemble.audit import estimate_region_size
+from cg4ai.ensemble.claims import compute_subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.parallel import checked_jobs
-from cg4ai.proofs.certificate import subject_of, verified_rules
-from cg4ai.proofs.certifier import Allowed, Certifier, Limited
+from cg4ai.parallel import check_jobs
+from cg4ai.proofs.certificate import resolve_subject, verify_rules
+from cg4ai.proofs.certifier import Certifier, SearchLimits, Tolerance
 from cg4ai.proofs.leaves import close_by_leaves
 from cg4ai.proofs.output_certificates import certify_outputs
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
-from cg4ai.proofs.rule_forms import proof_rules_of
-from cg4ai.proofs.search_rounds import search_rounds
-from cg4ai.proofs.shields import shield_of
+from cg4ai.proofs.rule_forms import find_proof_rules
+from cg4ai.proofs.search_rounds import run_search_rounds
+from cg4ai.proofs.shields import find_shield
 from cg4ai.proofs.structure_certificates import certify_equality, certify_shape
 from cg4ai.rules import Requirement
 from cg4ai.rules.equality import Equality
@@ -62,7 +62,8 @@ def certify(
 
     Proven is what the separate checker proves, too: what it rejects is unknown, and so is what
     `time_limit_s`, which includes the check, ends before the checker is done. With `verify` False
-    the check is left for later, to `verified`, and nothing is recorded as certified before.
+    the check is left for later, to `verify_certification`, and nothing is recorded as certified
+    before.
 
     Refuted is what breaks a rule by more than `tolerance` x its size, as in `ensemble.audit`. Where
     less than that is found the answer is unknown, since the rule as stated cannot be proven either,
@@ -78,19 +79,19 @@ def certify(
     if not 0 <= tolerance < 1:
         raise InvalidInput(f"tolerance must be at least 0 and below 1, got {tolerance}")
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
-    checked_jobs(n_jobs)
-    ensemble, requirement = subject_of(ensemble, requirement, region)
+    check_jobs(n_jobs)
+    ensemble, requirement = resolve_subject(ensemble, requirement, region)
     if isinstance(requirement, Equality):
         return certify_equality(ensemble, requirement)
     if isinstance(requirement, OutputRule):
         return certify_outputs(ensemble, requirement)
     if isinstance(requirement, Shape):
         return certify_shape(ensemble, requirement)
-    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
+    rules = find_proof_rules(requirement, output_size=ensemble.output_size)
     place = _place(ensemble, region if region is not None else requirement.region)
-    shielded = shield_of(ensemble)
+    shielded = find_shield(ensemble)
     if shielded is not None:
-        shielded.need(rules, place)
+        shielded.describe_shield(rules, place)
     work = Certifier(
         ensemble if shielded is None else shielded.anchor,
         rules,
@@ -98,34 +99,34 @@ def certify(
         device=device,
         batch=batch,
         memory_limit=memory_limit,
-        subject=subject_digest(ensemble, rules, place),
+        subject=compute_subject_digest(ensemble, rules, place),
         # a shield moves predictions all the way to its anchor, which has to keep the rule as stated
-        allowed=Allowed(
-            tolerance if shielded is None else 0.0, size_over_region(requirement, ensemble)
+        allowed=Tolerance(
+            tolerance if shielded is None else 0.0, estimate_region_size(requirement, ensemble)
         ),
     )
     before = 0.0
     if resume is not None:
         work.resume(resume)
         before = resume.seconds
-    with Review(Deadline(started + time_limit_s), clock.review().say, what="proving").entered():
+    with Review(Deadline(started + time_limit_s), clock.review().say, what="proving").activate():
         work.look_first()
         if not work.found:
             close_by_leaves(work)
-    limited = Limited(cell_limit, started + time_limit_s, all_rules)
-    search_rounds(work, limited, progress=progress, n_jobs=n_jobs)
+    limited = SearchLimits(cell_limit, started + time_limit_s, all_rules)
+    run_search_rounds(work, limited, progress=progress, n_jobs=n_jobs)
     if progress is not None:
         progress(work.progress())
     limit = f"the limit of {cell_limit:,} cells"
     if clock.now() >= limited.until:
         limit = f"the time limit of {time_limit_s:g} s"
-    answer = answer_of(work, before + clock.now() - started, limit=limit)
+    answer = build_answer(work, before + clock.now() - started, limit=limit)
     if shielded is not None:
-        answer = shielded.answer(answer)
+        answer = shielded.build_answer(answer)
     if not verify:
         return answer
     left = started + time_limit_s - clock.now()
-    answer = verified_rules(answer, ensemble, rules, region=place, time_limit_s=left, n_jobs=n_jobs)
+    answer = verify_rules(answer, ensemble, rules, region=place, time_limit_s=left, n_jobs=n_jobs)
     return replace(answer, seconds=before + clock.now() - started)
 
 
@@ -146,7 +147,7 @@ def _check_limits(time_limit_s: float, cell_limit: int, *, batch: int, memory_li
         )
 
 
-def answer_of(work: Certifier, seconds: float, *, limit: str = "a limit") -> Certification:
+def build_answer(work: Certifier, seconds: float, *, limit: str = "a limit") -> Certification:
     """The answer so far; `seconds` are those of earlier calls, too. `limit`: which ended it."""
     proofs = []
     worst = max(
@@ -175,7 +176,10 @@ def answer_of(work: Certifier, seconds: float, *, limit: str = "a limit") -> Cer
         _note(work, status, limit),
         {rule: own.point for rule, own in work.found.items()},
         work.subject,
-        all(not search.waiting or work.hopeless(rule) for rule, search in enumerate(work.searches)),
+        all(
+            not search.waiting or work.is_hopeless(rule)
+            for rule, search in enumerate(work.searches)
+        ),
     )
 
 
@@ -187,14 +191,14 @@ def _note(work: Certifier, status: Status, limit: str) -> str:
     left = [rule for rule, search in enumerate(work.searches) if search.open]
     if within := [rule for rule in left if rule in work.tight and work.tight[rule].broken]:
         return _within_note(work, within)
-    if hopeless := [rule for rule in left if work.hopeless(rule)]:
+    if hopeless := [rule for rule in left if work.is_hopeless(rule)]:
         return _tight_note(work, hopeless)
     if any(work.searches[rule].waiting for rule in left):
         reached = "the memory limit" if work.full else limit
         note = f"{reached} was reached with rules {_listed(left)} open"
     else:
         note = f"the cells left of rules {_listed(left)} are too small to halve"
-    held = {rule: work.searches[rule].held_by_margin() for rule in left}
+    held = {rule: work.searches[rule].count_held_by_margin() for rule in left}
     held = {rule: count for rule, count in held.items() if count}
     if held:
         margin = max(work.margins[rule] for rule in held)

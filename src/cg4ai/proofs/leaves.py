@@ -17,7 +17,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.certifier import Certifier
-from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
@@ -49,12 +49,12 @@ def close_by_leaves(work: Certifier) -> None:
     """
     if not isinstance(work.region, Box):
         return
-    found = leaves_of(work.ensemble, work.lower, work.upper)
+    found = find_leaves(work.ensemble, work.lower, work.upper)
     for rule, search in enumerate(work.searches):
         eligible = work.rules.plain[rule] and rule not in work.rules.square_rule
         if not found or not eligible or search.cells:
             continue
-        bound = highest(found, work.rules.affine, rule) + float(work.margins[rule])
+        bound = compute_highest(found, work.rules.affine, rule) + float(work.margins[rule])
         if bound <= search.limit:
             cells = sum(len(one.lower) for one in found)
             search.resume(CLOSED, np.array([bound]), cells=cells)
@@ -68,19 +68,19 @@ def largest_rule_values(ensemble: Ensemble, requirement: Requirement) -> Array:
     region = requirement.region
     if not isinstance(region, Box):
         raise InvalidInput(f"{requirement.name} must hold over a Box, it has {region!r:.80}")
-    found = leaves_of(ensemble, *region.bounds())
+    found = find_leaves(ensemble, *region.bounds())
     if not found:
         raise InvalidInput("leaves bound mixtures of trees and constants alone")
-    rules = proof_rules_of(requirement, output_size=ensemble.output_size)
-    return np.array([highest(found, rules.affine, rule) for rule in range(len(rules))])
+    rules = find_proof_rules(requirement, output_size=ensemble.output_size)
+    return np.array([compute_highest(found, rules.affine, rule) for rule in range(len(rules))])
 
 
-def highest(found: list[Leaves], rules: AffineRules, rule: int) -> float:
+def compute_highest(found: list[Leaves], rules: AffineRules, rule: int) -> float:
     """What the value of a rule is at most, but for rounding."""
     return sum(one.most(rules.constant[rule], rules.slopes(rule)) for one in found)
 
 
-def leaves_of(ensemble: Ensemble, lower: Array, upper: Array) -> list[Leaves]:
+def find_leaves(ensemble: Ensemble, lower: Array, upper: Array) -> list[Leaves]:
     """One for each tree of each member that is used; none where some members are no such trees."""
     found: list[Leaves] = []
     for part in ensemble.used:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 
 from cg4ai import clock
-from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.claims import compute_mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.output_sets import Arrangement, Form, output_forms
-from cg4ai.proofs.records import Certification, built
+from cg4ai.ensemble.output_sets import Arrangement, Form, find_output_forms
+from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.proofs.structure_certificates import Arrays, seal_certificate
 from cg4ai.rules.output_sets import OutputRule
 from cg4ai.runs import files
@@ -21,27 +21,29 @@ def certify_outputs(ensemble: Ensemble, rule: OutputRule) -> Certification:
     rule.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
-        verdict(output_bytes(ensemble, rule))
+        verdict(build_output_certificate(ensemble, rule))
     except Rejected as error:
         note = str(error)
-    return built(
+    return build_construction_answer(
         note,
-        subject=output_subject(ensemble, rule),
+        subject=compute_output_subject(ensemble, rule),
         input_size=ensemble.input_size,
         seconds=clock.now() - started,
     )
 
 
-def output_subject(ensemble: Ensemble, rule: OutputRule) -> str:
+def compute_output_subject(ensemble: Ensemble, rule: OutputRule) -> str:
     """The digest of what such a certification is about."""
-    content = [mixture_digest(ensemble), ensemble.shield_digest, "outputs", rule.digest]
+    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, "outputs", rule.digest]
     return hashlib.sha256(files.json_line(content)).hexdigest()
 
 
-def output_bytes(ensemble: Ensemble, rule: OutputRule, title: str = "a mixture") -> bytes:
+def build_output_certificate(
+    ensemble: Ensemble, rule: OutputRule, title: str = "a mixture"
+) -> bytes:
     """The certificate that every member keeps the rule."""
     matrix, bound = rule.output_set(ensemble.output_size).rows
-    forms = output_forms(ensemble, matrix)
+    forms = find_output_forms(ensemble, matrix)
     if not forms:
         raise Rejected("some members do not show where their outputs lie: arrange them")
     arrays: Arrays = {"matrix": matrix, "bound": bound}

@@ -19,14 +19,14 @@ import numpy as np
 from cg4ai import clock
 from cg4ai.colgen.cutting import separate
 from cg4ai.colgen.iteration import (
+    Continue,
     Decision,
-    GoOn,
-    Outcome,
-    Priced,
-    Separated,
-    Settled,
+    FinalSolution,
+    MasterStep,
+    PricingStatus,
+    PricingStep,
+    SeparationStep,
     Stop,
-    Weighed,
 )
 from cg4ai.colgen.result import settle
 from cg4ai.colgen.state import RunState
@@ -36,11 +36,11 @@ from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.proofs.phase_weights import CellWeights, weigh_cells
 from cg4ai.proofs.pricer import ProofPricer
 from cg4ai.proofs.prover import Prover
-from cg4ai.proofs.records import Certification, certification_arrays, certification_of
+from cg4ai.proofs.records import Certification, pack_certification, unpack_certification
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, Duals, MasterSolution, PartState, StopReason
 from cg4ai.rules.rows import RowSet
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 from cg4ai.settings import Settings
 from cg4ai_checker.words import at_most
 
@@ -112,7 +112,7 @@ class ProofPhase:
         prover: Prover,
         recipe: ProofRecipe,
     ) -> None:
-        self.number = proven_requirement(problem)
+        self.number = find_proven_requirement(problem)
         self.pricer, self.prover, self.recipe = pricer, prover, recipe
         self.coarse = recipe.coarse
         self.waiting = 0  # rounds since a proof, or a better one
@@ -127,7 +127,7 @@ class ProofPhase:
         return (self.prover,)
 
     @property
-    def shown(self) -> Attempt | None:
+    def current_attempt(self) -> Attempt | None:
         """What a run that ended now would return."""
         return self.latest if self.best is None else self.best
 
@@ -136,7 +136,7 @@ class ProofPhase:
 
     # ---- one round ----------------------------------------------------------------------------
 
-    def weigh(self, run: RunState) -> Weighed:
+    def weigh(self, run: RunState) -> MasterStep:
         """Weights that keep the cells, attacked and proven as far as it goes.
 
         Weights that are refuted are chosen again with rows where they are: the anchors mend small
@@ -148,7 +148,9 @@ class ProofPhase:
         if self.pricer.latest is None:  # there is nothing to prove yet
             self._train(run)
         deadline = run.training_deadline
-        short = deadline.left() < 2 * (self.began - began)  # for another round after this
+        short = deadline.compute_seconds_left() < 2 * (
+            self.began - began
+        )  # for another round after this
         for number in range(REPEATS):
             started = clock.now()
             tired = self.waiting >= self.recipe.patience
@@ -162,15 +164,15 @@ class ProofPhase:
                 continue
             answer = self._prove(run, ensemble)
             run.note_time()
-            short = short or deadline.left() < 3 * (clock.now() - started)
+            short = short or deadline.compute_seconds_left() < 3 * (clock.now() - started)
             hopeful = answer.status == "refuted" or (short and not safe and self.best is None)
             if answer.status == "proven" or not (another and hopeful):
                 break
         self._take_note(run, found, answer, safe=safe)
-        return Weighed(found.solution, attacked.worst)
+        return MasterStep(found.solution, attacked.worst)
 
     def _weights(self, run: RunState, *, safe: bool) -> CellWeights:
-        with run.watch.timed("master"):
+        with run.watch.measure_step("master"):
             return weigh_cells(
                 run.work,
                 self.prover.memory,
@@ -178,37 +180,39 @@ class ProofPhase:
                 coarse=np.inf if safe else self.coarse,
             )
 
-    def price(self, run: RunState, weighed: Weighed) -> Priced:
+    def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
         """The next group, unless no round would follow to prove it."""
         last = run.step + 1 >= run.settings.iteration_limit or run.training_deadline.passed
         if last or self._good_enough():
-            return Priced(Outcome.NOTHING, weighed.solution, trainings=self.trainings)
+            return PricingStep(PricingStatus.NOTHING, weighed.solution, trainings=self.trainings)
         self._train(run)
         count = len(run.problem.layout)
-        return Priced(Outcome.IMPROVED, weighed.solution, count, trainings=self.trainings)
+        return PricingStep(
+            PricingStatus.IMPROVED, weighed.solution, count, trainings=self.trainings
+        )
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         """A proof is improved while the anchors hold it back and rounds still help."""
         note = "" if self.latest is None else _words(self.latest)
-        return Stop(StopReason.PROVEN, note) if self._good_enough() else GoOn(note)
+        return Stop(StopReason.PROVEN, note) if self._good_enough() else Continue(note)
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         """The best proven weights; without a proof the latest, with a note of what resists."""
-        shown = self.shown
+        shown = self.current_attempt
         if shown is None:  # ended before there was anything to prove
             return settle(run, reason)
         if shown.proven and reason in LIMITS:
             reason = StopReason.PROVEN
         if not shown.proven:
-            run.notes.append(resisting_note(shown.certification))
+            run.notes.append(describe_resisting_rules(shown.certification))
         weights = np.zeros(len(run.work.columns))
         weights[: len(shown.weights)] = shown.weights
-        return Settled(_solution(run, shown, weights), weights, reason)
+        return FinalSolution(_solution(run, shown, weights), weights, reason)
 
     def _train(self, run: RunState) -> None:
         """Ask for the next group and let it in: what it is worth, the proof will tell."""
-        with run.watch.timed("pricing"):
-            with run.interrupts.allowed():
+        with run.watch.measure_step("pricing"):
+            with run.interrupts.allow_interrupts():
                 request = self._request(run)
                 proposed = self.pricer.price(request)
             run.training_cut = run.training_cut or clock.now() >= request.until
@@ -224,9 +228,9 @@ class ProofPhase:
         first = self.pricer.latest is None
         rows = RowSet(run.problem.layout) if first else run.work.rows
         seed = (
-            derived_seed(run.settings.seed, 0, "first group")
+            derive_seed(run.settings.seed, 0, "first group")
             if first
-            else derived_seed(run.settings.seed, run.step + 1, "proof")
+            else derive_seed(run.settings.seed, run.step + 1, "proof")
         )
         return PricingRequest(
             iteration=run.step,
@@ -245,16 +249,16 @@ class ProofPhase:
     def _training_ends(self, run: RunState) -> float:
         """Members without a proof are of no use: where time is short, both get a share."""
         deadline = run.training_deadline
-        return deadline.reserving(PROOF_SHARE * deadline.left()).ends
+        return deadline.reserve(PROOF_SHARE * deadline.compute_seconds_left()).ends
 
     def _prove(self, run: RunState, ensemble: Ensemble) -> Certification:
         self.prover.deadline = run.training_deadline
-        with run.watch.timed("separation"):
-            with run.interrupts.allowed():
+        with run.watch.measure_step("separation"):
+            with run.interrupts.allow_interrupts():
                 found = self.prover.find(
                     ensemble,
                     run.problem.requirements[self.number],
-                    seed=derived_seed(run.settings.seed, run.step + 1, "cells"),
+                    seed=derive_seed(run.settings.seed, run.step + 1, "cells"),
                     limit=run.settings.cuts_per_round,
                     tolerance=run.settings.feasibility_tolerance,
                 )
@@ -275,7 +279,7 @@ class ProofPhase:
             solution.lacking,
             answer,
         )
-        self.pricer.hear(answer)
+        self.pricer.adapt(answer)
         if np.isnan(self.aim):
             self.aim = found.unanchored
         proven, best = self.latest.proven, self.best
@@ -299,7 +303,7 @@ class ProofPhase:
         """How careful the next round is, and the attempt to return; trees only of a proof."""
         names = ("coarse", "waiting", "aim")
         values: dict[str, Any] = {**{name: getattr(self, name) for name in names}, "shown": None}
-        shown = self.shown
+        shown = self.current_attempt
         if shown is None:
             return PartState(values)
         answer = shown.certification
@@ -308,14 +312,14 @@ class ProofPhase:
         }
         values["status"] = answer.status
         kept = answer if shown.proven else _without_trees(answer)
-        return PartState(values, {"weights": shown.weights, **certification_arrays(kept)})
+        return PartState(values, {"weights": shown.weights, **pack_certification(kept)})
 
     def restore(self, state: PartState) -> None:
         for name in ("coarse", "waiting", "aim"):
             setattr(self, name, state.values[name])
-        before, self.best, self.latest = self.shown, None, None
+        before, self.best, self.latest = self.current_attempt, None, None
         if state.values["shown"] is not None:
-            answer = certification_of(state.arrays, status=state.values["status"])
+            answer = unpack_certification(state.arrays, status=state.values["status"])
             # the loop goes back to its checkpoint at the end, too: one check of a proof is enough
             if before is not None and _same_proof(before.certification, answer):
                 answer = before.certification
@@ -339,13 +343,13 @@ def _same_proof(known: Certification, stored: Certification) -> bool:
     )
 
 
-def _broken(attacked: Separated, settings: Settings) -> bool:
+def _broken(attacked: SeparationStep, settings: Settings) -> bool:
     """Whether a search found violations, and rows for them that the master did not have."""
     worst = -np.inf if attacked.worst is None else attacked.worst
     return attacked.added > 0 and worst > settings.feasibility_tolerance
 
 
-def proven_requirement(problem: Problem) -> int:
+def find_proven_requirement(problem: Problem) -> int:
     """The number of the one requirement that holds over a region."""
     over = [k for k, one in enumerate(problem.requirements) if one.region is not None]
     if len(over) != 1:
@@ -357,7 +361,7 @@ def proven_requirement(problem: Problem) -> int:
     return over[0]
 
 
-def resisting_note(answer: Certification) -> str:
+def describe_resisting_rules(answer: Certification) -> str:
     """Which rules are not proven, and the best bound of each."""
     left = [proof for proof in answer.rules if proof.status != "proven"]
     words = [

@@ -71,7 +71,7 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     full[numbers] = np.where(solution.weights < LEAST, 0.0, solution.weights)
     anchored = float(solution.weights[numbers < anchors].sum()) / blocks
     own = np.zeros(len(work.rows))  # the rows here are those of another master
-    slack = np.concatenate([own, master.slack_in_units(solution)])
+    slack = np.concatenate([own, master.compute_slack_in_units(solution)])
     return CellWeights(full, replace(solution, slack=slack), anchored, unanchored)
 
 
@@ -104,7 +104,7 @@ def _master(work: Workspace, parts: tuple[Part, ...]) -> Workspace:
     if isinstance(objective, Epigraph):  # the tail would count in other inputs every time
         objective = replace(objective, tail=None)
     known = [  # as they were stated: a master scales them by itself
-        rows.scaled(1 / work.size_of(rows.requirement).scale)
+        rows.scale(1 / work.compute_size(rows.requirement).scale)
         for rows in work.rows.batches
         if _over_region(work, rows)
     ]

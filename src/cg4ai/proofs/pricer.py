@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.colgen.pricing.gradient.rows import ReadyRows, ready
+from cg4ai.colgen.pricing.gradient.rows import ReadyRows, prepare_rows
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.gradient.violations import ViolationPool
 from cg4ai.colgen.pricing.probes import Probe
@@ -32,8 +32,8 @@ from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import Certification, RuleCells
 from cg4ai.protocols import Architecture, Members, Parameters, Pricer, PricingRequest
 from cg4ai.records import MemberState, PartState, PricingResult
-from cg4ai.rules.rows import LinearRows, Rows, RowSet, merged
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.rules.rows import LinearRows, Rows, RowSet, merge_batches
+from cg4ai.seeds import derive_seed, generator
 
 CHUNK = 512
 MOST_POINTS = 1024  # of rows known, whose inputs are looked at before training
@@ -41,7 +41,6 @@ FOLLOWED = "pool "  # before the names of the pool's arrays among those of the g
 SELDOM = 2e-4  # what a cell that is kept counts beside excesses when cells are drawn
 
 Harder = Callable[[PricingRequest, Mixture], AnyObjective]
-Masked = Callable[[Parameters], Parameters]
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class ProofPricer(PricerDefaults):
 
     `inner` trains the first group and `architecture` is that of its members. `harder`, if given,
     says for a request and the group before which objective the next one is trained by. An
-    architecture whose members do not see all inputs has `masked`, which bounds must ask, too.
+    architecture whose members do not see all inputs has `mask_parameters`, which bounds apply.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class ProofPricer(PricerDefaults):
     def trained_architecture(self) -> Architecture:
         return self.architecture
 
-    def hear(self, answer: Certification) -> None:
+    def adapt(self, answer: Certification) -> None:
         """Ask for less where a proof went through, for more where cells were left open.
 
         Cells of rules that are refuted say nothing: no bound could close them.
@@ -187,7 +186,6 @@ class _Loss:
 
     def __init__(self, pricer: ProofPricer, request: PricingRequest, alone: Ensemble) -> None:
         self.architecture, self.options = pricer.architecture, pricer.training
-        self.masked: Masked = getattr(self.architecture, "masked", _as_they_are)
         self.bound_weight = pricer.bound_weight
         self.objective, self.device = request.objective, request.device
         self.made = generator(request.seed)
@@ -204,7 +202,7 @@ class _Loss:
             output_size=alone.output_size,
             rate=self.options.multiplier_rate,
             headroom=self.options.headroom,
-            seed=derived_seed(request.seed, 0, "pool"),
+            seed=derive_seed(request.seed, 0, "pool"),
         )
         self.pool.restore(pricer.followed)
 
@@ -218,7 +216,9 @@ class _Loss:
         if found is not None:
             rows, weights = found
             entry = (rows, weights, np.zeros(len(rows)))
-            self.pooled = ready(entry, self._tensor, headroom=self.options.headroom, weight=1.0)
+            self.pooled = prepare_rows(
+                entry, self._tensor, headroom=self.options.headroom, weight=1.0
+            )
 
     def __call__(self, parameters: Parameters, step: int) -> Tensor:
         batch = self._batch()
@@ -252,7 +252,7 @@ class _Loss:
 
     def _hinges(self, cells: RuleCells, parameters: Parameters | None) -> Tensor:
         """(m,): by how much the bound of each cell exceeds what it should be."""
-        given = None if parameters is None else {0: self.masked(parameters)}
+        given = None if parameters is None else {0: self.architecture.mask_parameters(parameters)}
         upper = self.bounds.upper(cells.rules, cells.lower, cells.upper, parameters=given)
         limits = self.limits[torch.as_tensor(cells.rules, device=self.device)]
         return (upper - limits + self.options.headroom).clamp_min(0)
@@ -264,10 +264,6 @@ class _Loss:
         hinges = self._hinges(self.cells.take(drawn.numpy()), parameters)
         self.priority[drawn] = hinges.detach().cpu() + SELDOM
         return hinges.mean()
-
-
-def _as_they_are(parameters: Parameters) -> Parameters:
-    return parameters
 
 
 def _hinges_at(rows: ReadyRows, outputs: Tensor) -> Tensor:
@@ -283,7 +279,7 @@ def _newest(rows: RowSet) -> Rows | None:
     ]
     if not known:
         return None
-    every = merged(known)
+    every = merge_batches(known)
     return every.take(np.arange(max(0, len(every) - MOST_POINTS), len(every)))
 
 

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 
 from cg4ai import clock
 from cg4ai.clock import Deadline
-from cg4ai.colgen.separation.scan import harvest
+from cg4ai.colgen.separation.scan import collect_violations
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.proofs.bounds.bound import CellBound, Cells
 from cg4ai.proofs.bounds.search import Search
-from cg4ai.proofs.certificate import claim_bytes, verified_rules
+from cg4ai.proofs.certificate import build_claim, verify_rules
 from cg4ai.proofs.certify import certify
 from cg4ai.proofs.records import Certification, RuleCells, RuleProof
-from cg4ai.proofs.rule_forms import ProofRules, proof_rules_of
+from cg4ai.proofs.rule_forms import ProofRules, find_proof_rules
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, PartState, SeparationResult
 from cg4ai.rules import Requirement
@@ -37,7 +37,7 @@ PER_RULE = 250  # cells kept of each rule after a proof was tried
 NEAR = 0.01  # closed cells whose bound is no further below the limit count like open ones
 
 
-def cells_of(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCells:
+def collect_cells(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCells:
     """Cells where a proof is open or tight, as many of every rule: leaves of its trees.
 
     Training has to lower the bound of the open ones and to leave that of the tight ones where it
@@ -49,14 +49,14 @@ def cells_of(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCel
     for proof in answer.rules:
         counts = (proof.leaf_bounds > proof.limit - NEAR) & np.isfinite(proof.leaf_bounds)
         chosen = np.sort(made.permutation(np.flatnonzero(counts))[:PER_RULE])
-        low, high = leaf_corners(proof.dimensions, chosen, lower=lower, upper=upper)
+        low, high = compute_leaf_corners(proof.dimensions, chosen, lower=lower, upper=upper)
         rules.append(np.full(len(chosen), proof.rule))
         lowers.append(low)
         uppers.append(high)
     return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
 
 
-def leaf_corners(
+def compute_leaf_corners(
     dimensions: NDArray[np.int16], leaves: IntArray, *, lower: Array, upper: Array
 ) -> tuple[Array, Array]:
     """Corners (m, d) of the leaves with these numbers, of a tree in preorder (see `RuleProof`)."""
@@ -97,7 +97,7 @@ class CellMemory:
 
     def learn(self, answer: Certification, *, seed: int) -> None:
         """Take the cells of this proof in place of those of the one before."""
-        self.cells = cells_of(answer, self.region, seed=seed)
+        self.cells = collect_cells(answer, self.region, seed=seed)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, for a checkpoint."""
@@ -152,7 +152,7 @@ class Prover(SeparatorDefaults):
         if not answer.violations:
             return ProofResult(None, np.empty(0), answer.excess, effort, certification=answer)
         points = np.stack(list(answer.violations.values()))
-        found = harvest(
+        found = collect_violations(
             ensemble, requirement, points, limit=limit, tolerance=tolerance, effort=effort
         )
         return ProofResult(found.rows, found.violations, found.worst, effort, certification=answer)
@@ -162,7 +162,7 @@ class Prover(SeparatorDefaults):
 
         Cells to train on are those of the search: the checker's are smaller.
         """
-        started, left = clock.now(), max(LEAST_S, self.deadline.left())
+        started, left = clock.now(), max(LEAST_S, self.deadline.compute_seconds_left())
         cell_limit = int(self.cells * self.growth**self.tried)
         answer = certify(
             ensemble,
@@ -178,11 +178,11 @@ class Prover(SeparatorDefaults):
         if answer.status != "proven":
             return answer
         region = self.memory.region
-        rules = proof_rules_of(requirement, output_size=ensemble.output_size)
+        rules = find_proof_rules(requirement, output_size=ensemble.output_size)
         until = started + left
-        answer = refined(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
+        answer = refine(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
         left = until - clock.now()
-        answer = verified_rules(answer, ensemble, rules, region=region, time_limit_s=left)
+        answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
         return replace(answer, seconds=clock.now() - started)
 
     def state(self) -> PartState:
@@ -196,7 +196,7 @@ class Prover(SeparatorDefaults):
 BATCH = 1024  # cells bounded at once
 
 
-def refined(
+def refine(
     certification: Certification,
     ensemble: Ensemble,
     rules: ProofRules,
@@ -210,7 +210,7 @@ def refined(
     It is as it was where they do not suffice: the checker has the last word in any case. Rules
     with shares or multipliers, which belong to the cells of the search, stay as they are.
     """
-    data = claim_bytes(ensemble, rules, region=region, certification=certification)
+    data = build_claim(ensemble, rules, region=region, certification=certification)
     proofs, left = [], cell_limit
     with np.errstate(over="ignore", invalid="ignore"):
         claim = Claim(parse_certificate(data))

@@ -69,7 +69,7 @@ class RuleCells:
     def take(self, which: IntArray) -> RuleCells:
         return RuleCells(self.rules[which], self.lower[which], self.upper[which])
 
-    def joined(self, other: RuleCells) -> RuleCells:
+    def join(self, other: RuleCells) -> RuleCells:
         return RuleCells(
             np.concatenate([self.rules, other.rules]),
             np.concatenate([self.lower, other.lower]),
@@ -151,7 +151,9 @@ class Certification:
         return f"{text}; {self.note}" if self.note else text
 
 
-def built(note: str, *, subject: str, input_size: int, seconds: float) -> Certification:
+def build_construction_answer(
+    note: str, *, subject: str, input_size: int, seconds: float
+) -> Certification:
     """Of a rule that members keep by how they are built; a note says why that is unknown."""
     nothing = np.empty((0, input_size))
     return Certification(
@@ -186,7 +188,7 @@ class Progress:
     seconds: float
 
 
-def tree_arrays(certification: Certification) -> Arrays:
+def pack_trees(certification: Certification) -> Arrays:
     """The trees of cells of all rules, one after the other."""
     trees = [proof.dimensions.astype(np.int16) for proof in certification.rules]
     bounds = [proof.leaf_bounds.astype(np.float64) for proof in certification.rules]
@@ -204,11 +206,11 @@ def _uses(proof: RuleProof) -> Array:
     return np.zeros((len(proof.leaf_bounds), 0)) if proof.leaf_uses is None else proof.leaf_uses
 
 
-def certification_arrays(certification: Certification) -> Arrays:
+def pack_certification(certification: Certification) -> Arrays:
     """What is known of every rule, and of which mixture; not the counterexamples."""
     proofs = certification.rules
     return {
-        **tree_arrays(certification),
+        **pack_trees(certification),
         "rule": np.array([proof.rule for proof in proofs]),
         "status": np.array([STATUSES.index(proof.status) for proof in proofs]),
         "limit": np.array([proof.limit for proof in proofs]),
@@ -220,8 +222,8 @@ def certification_arrays(certification: Certification) -> Arrays:
     }
 
 
-def certification_of(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> Certification:
-    """The certification that `certification_arrays` took apart; its trees say what is open."""
+def unpack_certification(arrays: Mapping[str, NDArray[Any]], *, status: Status) -> Certification:
+    """The certification that `pack_certification` took apart; its trees say what is open."""
     trees = np.split(arrays["tree_dimension"], arrays["tree_start"][1:-1])
     bounds = np.split(arrays["leaf_bound"], arrays["leaf_start"][1:-1])
     sizes = np.diff(arrays["leaf_start"]) * arrays["uses"]

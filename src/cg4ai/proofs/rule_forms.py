@@ -2,7 +2,8 @@
 
 Rule l reads `y' quadratic[l] y + value_l(x, y) <= limit_l(x)`, where values and limits are those of
 `rules/affine.py`; linear rules have no quadratic. Bounds are of the sum over s with
-`square_rule[s] == l` of `(square_factor[s] . y)^2`, and of `residual`, by which that may miss.
+`square_rule[s] == l` of `(square_factor[s] . y)^2`, and of `compute_residual`, by which that may
+miss.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import Requirement
-from cg4ai.rules.affine import AffineRules, rules_of
+from cg4ai.rules.affine import AffineRules, find_affine_rules
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.quadratic import Quadratic, QuadraticRules
 
@@ -49,10 +50,10 @@ class ProofRules:
 
     @cached_property
     def targets(self) -> Array:
-        """(L,): what `measured` must not exceed: the limit, or 0 where it depends on the input."""
+        """(L,): what `measure` must not exceed: the limit, or 0 where it depends on the input."""
         return np.where(self.plain, self.affine.limit[self.affine.pieces[:, 0]], 0.0)
 
-    def measured(self, inputs: Array, outputs: Array) -> Array:
+    def measure(self, inputs: Array, outputs: Array) -> Array:
         """(n, L): values, and the excess over limits that depend on the input, but for rounding."""
         values = self.affine.values(inputs, outputs)
         if len(self.square_rule):
@@ -62,7 +63,7 @@ class ProofRules:
             return values
         return np.where(self.plain, values, values - self.affine.bounds(inputs))
 
-    def broken(self, rule: int, point: Array, outputs: Array) -> bool:
+    def is_broken(self, rule: int, point: Array, outputs: Array) -> bool:
         """Whether these outputs (r,) at the input (d,) break a rule, in exact numbers."""
         if not np.isfinite(outputs).all():
             return True
@@ -82,7 +83,7 @@ class ProofRules:
         )
         return bool(value > max(limits))
 
-    def residual(self, rule: int) -> Array:
+    def compute_residual(self, rule: int) -> Array:
         """(r, r) entry by entry at least |quadratic - sum of squares| of a rule, symmetric."""
         if not len(self.quadratic):
             return np.zeros((self.affine.output_size,) * 2)
@@ -91,7 +92,7 @@ class ProofRules:
         slip = (len(factor) + 4) * np.finfo(np.float64).eps
         return np.asarray(np.abs(half - factor.T @ factor) + slip * (np.abs(half) + size))
 
-    def forms(self, rule: int) -> AffineRules:
+    def build_forms(self, rule: int) -> AffineRules:
         """The sums that are squared in a rule, then minus each of them, as rules of their own."""
         factors = self.square_factor[self.square_rule == rule]
         both = AffineCoefficients.fixed(np.concatenate([factors, -factors]))
@@ -118,7 +119,7 @@ def _dot(coefficients: Array, values: list[Fraction]) -> Fraction:
     return sum((Fraction(float(coefficients[k])) * values[k] for k in used), Fraction(0))
 
 
-def proof_rules(rules: AffineRules | QuadraticRules) -> ProofRules:
+def build_proof_rules(rules: AffineRules | QuadraticRules) -> ProofRules:
     """Rules in normal form, as proofs know them."""
     if isinstance(rules, AffineRules):
         none, size = np.empty(0, np.int64), rules.output_size
@@ -134,12 +135,12 @@ def proof_rules(rules: AffineRules | QuadraticRules) -> ProofRules:
 
 def count_rules(requirement: Requirement, *, output_size: int) -> int:
     """How many single rules a requirement over a region states."""
-    return len(proof_rules_of(requirement, output_size=output_size))
+    return len(find_proof_rules(requirement, output_size=output_size))
 
 
-def proof_rules_of(requirement: Requirement, *, output_size: int) -> ProofRules:
+def find_proof_rules(requirement: Requirement, *, output_size: int) -> ProofRules:
     """The rules of a requirement over a region, or an error that says why there is no proof."""
     if isinstance(requirement, Quadratic) and requirement.normal_form is not None:
         requirement.check(requirement.input_size, output_size)
-        return proof_rules(requirement.normal_form)
-    return proof_rules(rules_of(requirement, output_size=output_size))
+        return build_proof_rules(requirement.normal_form)
+    return build_proof_rules(find_affine_rules(requirement, output_size=output_size))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cg4ai import clock
-from cg4ai.parallel import in_order
+from cg4ai.parallel import iterate_in_order
 from cg4ai.proofs.bounds.search import Search
-from cg4ai.proofs.certifier import Certifier, Found, Limited
+from cg4ai.proofs.certifier import Certifier, Counterexample, SearchLimits
 from cg4ai.proofs.records import Progress
 
 FIRST_ROUND = 512  # cells per rule in the first round
@@ -28,7 +28,7 @@ TELL_EVERY_S = 0.5  # progress is told no more often
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class SearchTask:
     """Some open cells of a rule, to be searched until a limit of this task is reached."""
 
     rule: int
@@ -39,17 +39,17 @@ class Task:
 
 
 @dataclass(frozen=True, eq=False)
-class Done:
+class TaskResult:
     """A task's cells as its search left them, and the inputs that it came upon."""
 
     search: Search
-    found: Found | None
-    tight: Found | None
+    found: Counterexample | None
+    tight: Counterexample | None
 
 
-def search_rounds(
+def run_search_rounds(
     work: Certifier,
-    limited: Limited,
+    limited: SearchLimits,
     *,
     progress: Callable[[Progress], None] | None,
     n_jobs: int | None,
@@ -61,7 +61,7 @@ def search_rounds(
     told = _Told(work, progress)
     size, left = FIRST_ROUND, limited.cells
     while left > 0 and clock.now() < limited.until:
-        rules = work.waiting(limited)
+        rules = work.find_waiting(limited)
         if not rules:
             return
         tasks = _tasks(work, rules, limited, size=size, left=left)
@@ -72,8 +72,8 @@ def search_rounds(
 
 
 def _tasks(
-    work: Certifier, rules: list[int], limited: Limited, *, size: int, left: int
-) -> list[Task]:
+    work: Certifier, rules: list[int], limited: SearchLimits, *, size: int, left: int
+) -> list[SearchTask]:
     """The tasks of one round, `size` cells for each rule, `left` at most in all."""
     # batches of a GPU are large: cells stay together there
     count = max(1, min(TASKS, size // LEAST_TASK)) if work.device.type == "cpu" else 1
@@ -83,13 +83,13 @@ def _tasks(
     tasks = []
     for rule, part in dealt:
         cells = min(math.ceil(size / count), left)
-        tasks.append(Task(rule, part, cells, room // len(dealt), until))
+        tasks.append(SearchTask(rule, part, cells, room // len(dealt), until))
         left -= cells
     return tasks
 
 
 def _round(
-    work: Certifier, tasks: list[Task], limited: Limited, told: _Told, n_jobs: int | None
+    work: Certifier, tasks: list[SearchTask], limited: SearchLimits, told: _Told, n_jobs: int | None
 ) -> int:
     """Work on all tasks and join them, in their order; returns how many cells were bounded.
 
@@ -97,8 +97,8 @@ def _round(
     joined as they were, even where somebody has worked on them already.
     """
     before, joined = sum(search.cells for search in work.searches), 0
-    each = partial(searched, work.apart())
-    with closing(in_order(each, _asked(work, tasks), n_jobs=n_jobs, threads=1)) as answers:
+    each = partial(search_task, work.copy_empty())
+    with closing(iterate_in_order(each, _asked(work, tasks), n_jobs=n_jobs, threads=1)) as answers:
         for task, done in zip(tasks, answers, strict=True):
             _join(work, task, done)
             joined += 1
@@ -111,13 +111,13 @@ def _round(
     return sum(search.cells for search in work.searches) - before
 
 
-def _asked(work: Certifier, tasks: list[Task]) -> Iterator[Task]:
+def _asked(work: Certifier, tasks: list[SearchTask]) -> Iterator[SearchTask]:
     """The tasks, with nothing to do where their rule is refuted by the time they are begun."""
     for task in tasks:
         yield replace(task, cells=0) if task.rule in work.found else task
 
 
-def _join(work: Certifier, task: Task, done: Done) -> None:
+def _join(work: Certifier, task: SearchTask, done: TaskResult) -> None:
     search, rule = work.searches[task.rule], task.rule
     if rule in work.found:
         search.join(task.search)
@@ -129,22 +129,24 @@ def _join(work: Certifier, task: Task, done: Done) -> None:
         work.keep_tight(rule, done.tight)
 
 
-def searched(work: Certifier, task: Task) -> Done:
+def search_task(work: Certifier, task: SearchTask) -> TaskResult:
     """Search the cells of one task; a copy of them, so that the task itself may be asked again."""
-    work, search = work.apart(), copy.deepcopy(task.search)
+    work, search = work.copy_empty(), copy.deepcopy(task.search)
     until = clock.now() + task.until - clock.wall()
     if task.cells > 0 and clock.now() < until:
-        bound, count = work.bounder(task.rule)
+        bound, count = work.get_bounder(task.rule)
         size = search.stored_bytes
         while True:  # one step at least: rounds shall come to an end
-            step = search.step(min(count, task.cells - search.cells), bound, outside=work.outside)
-            work.look(task.rule, step)
+            step = search.step(
+                min(count, task.cells - search.cells), bound, outside=work.find_outside
+            )
+            work.test_cells(task.rule, step)
             grown = search.stored_bytes - size > task.stored
             if not search.waiting or work.found or grown or clock.now() >= until:
                 break
             if search.cells >= task.cells:
                 break
-    return Done(search, work.found.get(task.rule), work.tight.get(task.rule))
+    return TaskResult(search, work.found.get(task.rule), work.tight.get(task.rule))
 
 
 class _Told:

@@ -27,7 +27,7 @@ Of = Literal["members", "mixture"]
 
 
 @dataclass(frozen=True)
-class Shielded:
+class ShieldSubject:
     """Which outputs are moved, those of every member or of the mixture, and towards what.
 
     `together` are outputs that are moved as one and may have a sum to keep.
@@ -38,7 +38,7 @@ class Shielded:
     guards: tuple[Guard, ...]
     together: tuple[tuple[int, ...], ...] = ()
 
-    def need(self, rules: ProofRules, region: Region) -> dict[str, Any]:
+    def describe_shield(self, rules: ProofRules, region: Region) -> dict[str, Any]:
         """What a certificate says of the shield; refuses rules that it does not keep there."""
         place = region.record()
         found = [
@@ -55,7 +55,7 @@ class Shielded:
         beyond = all(one.everywhere for one in found)
         return {"of": self.of} | ({"everywhere": True} if beyond else {})
 
-    def answer(self, found: Certification) -> Certification:
+    def build_answer(self, found: Certification) -> Certification:
         """What is known of the anchor, as an answer about the shielded ensemble.
 
         An anchor that breaks a rule refutes no prediction: it only leaves them without a proof.
@@ -87,11 +87,11 @@ class Shielded:
         )
 
 
-def shield_of(ensemble: Ensemble) -> Shielded | None:
+def find_shield(ensemble: Ensemble) -> ShieldSubject | None:
     """What shields this ensemble; None if nothing does."""
     if isinstance(ensemble, ShieldedEnsemble):
         blocks = tuple(tuple(block.tolist()) for block in ensemble.layout.blocks)
-        return Shielded("mixture", ensemble.anchor, ensemble.guards, blocks)
+        return ShieldSubject("mixture", ensemble.anchor, ensemble.guards, blocks)
     stacks = [part.members for part in ensemble.used]
     behind = [members for members in stacks if isinstance(members, ShieldedMembers)]
     if not behind:
@@ -109,4 +109,4 @@ def shield_of(ensemble: Ensemble) -> Shielded | None:
         )
     alone = Part(shield.anchor, np.zeros(1, np.int64), np.ones(1))
     anchor = Ensemble((alone,), Layout.single(ensemble.output_size))
-    return Shielded("members", anchor, shield.guards, shield.coupled)
+    return ShieldSubject("members", anchor, shield.guards, shield.coupled)

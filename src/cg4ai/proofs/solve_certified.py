@@ -9,8 +9,8 @@ from cg4ai.colgen.interrupts import Interrupted
 from cg4ai.colgen.loop import Callbacks, solve
 from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
-from cg4ai.proofs.certificate import verified
-from cg4ai.proofs.phase import ProofPhase, ProofRecipe, proven_requirement
+from cg4ai.proofs.certificate import verify_certification
+from cg4ai.proofs.phase import ProofPhase, ProofRecipe, find_proven_requirement
 from cg4ai.proofs.pricer import Harder, ProofPricer, ProofTraining
 from cg4ai.proofs.prover import CellMemory, Prover
 from cg4ai.proofs.records import Certification
@@ -48,7 +48,7 @@ def solve_certified(
     and checkpoints as for any other solve, and a resumed run ends with the identical result.
     """
     recipe = recipe or ProofRecipe()
-    memory = CellMemory(problem.requirements[proven_requirement(problem)])
+    memory = CellMemory(problem.requirements[find_proven_requirement(problem)])
     pricer = ProofPricer(
         problem.pricers[0],
         architecture,
@@ -62,11 +62,13 @@ def solve_certified(
     # rounds end by the recipe, not because the objective falls no more: proofs raise it
     settings = replace(settings, iteration_limit=recipe.rounds, improvement_tolerance=0.0)
     result = solve(proving, settings, progress=progress, run=run, callbacks=callbacks)
-    if phase.shown is None:  # no other limit ends a run before its first iteration does
+    if phase.current_attempt is None:  # no other limit ends a run before its first iteration does
         raise Interrupted(
             "interrupted before there was a mixture to prove; solve again, or resume the run if "
             "it has a folder"
         )
     # a proof from a checkpoint is checked again; one of this run was when it was found
-    proof = verified(phase.shown.certification, result.ensemble, memory.requirement)
+    proof = verify_certification(
+        phase.current_attempt.certification, result.ensemble, memory.requirement
+    )
     return CertifiedResult(result, proof)

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import __version__, clock
-from cg4ai.ensemble.claims import mixture_digest
-from cg4ai.ensemble.constructed import Form, forms_of
+from cg4ai.ensemble.claims import compute_mixture_digest
+from cg4ai.ensemble.constructed import OutputForm, find_forms
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.proofs.records import Certification, built
+from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.records import Array
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.shapes import Monotone, Shape
@@ -28,13 +28,13 @@ NAMES = ("features", "outputs", "target", "task", "scores")
 Arrays = dict[str, NDArray[Any]]
 
 
-def claim_array(claim: Mapping[str, Any]) -> NDArray[np.uint8]:
+def encode_claim(claim: Mapping[str, Any]) -> NDArray[np.uint8]:
     """JSON as the bytes that a certificate holds."""
-    text = json.dumps(files.jsonable(claim), sort_keys=True, allow_nan=False)
+    text = json.dumps(files.to_jsonable(claim), sort_keys=True, allow_nan=False)
     return np.frombuffer(text.encode(), np.uint8)
 
 
-def sealed(arrays: Arrays) -> bytes:
+def seal_arrays(arrays: Arrays) -> bytes:
     """Arrays as the bytes of a certificate file: the line with the digest, then the archive.
 
     They are in the order of their names, so that the same claim and proof are the same bytes,
@@ -55,7 +55,7 @@ def seal_certificate(claim: Mapping[str, Any], arrays: Arrays, ensemble: Ensembl
     """
     about = {name: ensemble.about[name] for name in NAMES if name in ensemble.about}
     whole = {**claim, "made_by": {"cg4ai": __version__}, "about": about}
-    return sealed(arrays | {"claim": claim_array(whole)})
+    return seal_arrays(arrays | {"claim": encode_claim(whole)})
 
 
 def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
@@ -64,29 +64,31 @@ def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
     equality.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
-        if not forms_of(ensemble):
+        if not find_forms(ensemble):
             raise Rejected("some members keep no equality by how they are built: complete them")
-        verdict(equality_bytes(ensemble, equality))
+        verdict(build_equality_certificate(ensemble, equality))
     except Rejected as error:
         note = str(error)
-    return built(
+    return build_construction_answer(
         note,
-        subject=equality_subject(ensemble, equality),
+        subject=compute_equality_subject(ensemble, equality),
         input_size=ensemble.input_size,
         seconds=clock.now() - started,
     )
 
 
-def equality_subject(ensemble: Ensemble, equality: Equality) -> str:
+def compute_equality_subject(ensemble: Ensemble, equality: Equality) -> str:
     """The digest of what such a certification is about."""
     numbers = files.arrays_digest(_equality_arrays(equality, ensemble.input_size))
-    content = [mixture_digest(ensemble), ensemble.shield_digest, "equality", numbers]
+    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, "equality", numbers]
     return hashlib.sha256(files.json_line(content)).hexdigest()
 
 
-def equality_bytes(ensemble: Ensemble, equality: Equality, title: str = "a mixture") -> bytes:
+def build_equality_certificate(
+    ensemble: Ensemble, equality: Equality, title: str = "a mixture"
+) -> bytes:
     """The certificate that every member keeps the equality."""
-    forms = _distinct(forms_of(ensemble))
+    forms = _distinct(find_forms(ensemble))
     arrays = _equality_arrays(equality, ensemble.input_size)
     for number, form in enumerate(forms):
         arrays |= {f"form{number}.{name}": array for name, array in form._asdict().items()}
@@ -106,9 +108,9 @@ def _equality_arrays(equality: Equality, input_size: int) -> dict[str, NDArray[A
     return {"matrix": equality.matrix, "offset": offset, "slope": slope}
 
 
-def _distinct(forms: list[Form]) -> list[Form]:
+def _distinct(forms: list[OutputForm]) -> list[OutputForm]:
     """Each once: members of one stack have the same."""
-    found: dict[bytes, Form] = {}
+    found: dict[bytes, OutputForm] = {}
     for form in forms:
         found.setdefault(b"".join(_bytes(array) for array in form), form)
     return list(found.values())
@@ -126,24 +128,24 @@ def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
     try:
         if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
             raise Rejected("outputs of several blocks, or behind a shield, show no shape")
-        verdict(shape_bytes(ensemble, shape))
+        verdict(build_shape_certificate(ensemble, shape))
     except Rejected as error:
         note = str(error)
-    return built(
+    return build_construction_answer(
         note,
-        subject=shape_subject(ensemble, shape),
+        subject=compute_shape_subject(ensemble, shape),
         input_size=ensemble.input_size,
         seconds=clock.now() - started,
     )
 
 
-def shape_subject(ensemble: Ensemble, shape: Shape) -> str:
+def compute_shape_subject(ensemble: Ensemble, shape: Shape) -> str:
     """The digest of what such a certification is about."""
-    content = [mixture_digest(ensemble), ensemble.shield_digest, "shape", shape.digest]
+    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, "shape", shape.digest]
     return hashlib.sha256(files.json_line(content)).hexdigest()
 
 
-def shape_bytes(ensemble: Ensemble, shape: Shape, title: str = "a mixture") -> bytes:
+def build_shape_certificate(ensemble: Ensemble, shape: Shape, title: str = "a mixture") -> bytes:
     """The certificate that every member keeps the shape: the members themselves."""
     states = [part.members.state() for part in ensemble.used]
     claim = {

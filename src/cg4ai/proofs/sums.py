@@ -13,7 +13,7 @@ import numpy as np
 
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.bounds.limits import root
+from cg4ai.proofs.bounds.limits import find_root_box
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.regions import Region
 from cg4ai_checker.linearised import Part as CheckedPart
@@ -21,7 +21,7 @@ from cg4ai_checker.parts import PartSource, build_part
 from cg4ai_checker.sums import shows_sums
 
 
-def sum_groups(
+def find_sum_groups(
     ensemble: Ensemble, region: Region, likely: Sequence[Sequence[int]] = ()
 ) -> IntArray:
     """(r,): the number of the group that each output sums to one with, -1: none is known.
@@ -29,7 +29,7 @@ def sum_groups(
     `likely` are sets of outputs that may be such groups.
     """
     group = np.full(ensemble.output_size, -1)
-    lower, upper = root(region)
+    lower, upper = find_root_box(region)
     stacks = [(_built(part, lower, upper), part.blocks) for part in ensemble.used]
     count = 0
     for number, block in enumerate(ensemble.layout.blocks):

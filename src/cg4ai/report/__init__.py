@@ -14,13 +14,13 @@ if TYPE_CHECKING:
         KeyFigure,
         Pairs,
         Part,
-        Saved,
+        ReportTable,
+        SavedRun,
         Section,
         Story,
-        Table,
     )
-    from cg4ai.report.tables import cell, csv_text, finite, markdown, plain
-    from cg4ai.report.wording import counted
+    from cg4ai.report.tables import cell, csv_text, finite, format_markdown, format_plain
+    from cg4ai.report.wording import format_count
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -32,13 +32,19 @@ else:
                 "KeyFigure",
                 "Pairs",
                 "Part",
-                "Saved",
+                "SavedRun",
                 "Section",
                 "Story",
-                "Table",
+                "ReportTable",
             ],
-            "cg4ai.report.tables": ["cell", "csv_text", "finite", "markdown", "plain"],
-            "cg4ai.report.wording": ["counted"],
+            "cg4ai.report.tables": [
+                "cell",
+                "csv_text",
+                "finite",
+                "format_markdown",
+                "format_plain",
+            ],
+            "cg4ai.report.wording": ["format_count"],
         },
     )
 
@@ -49,14 +55,14 @@ __all__ = [
     "KeyFigure",
     "Pairs",
     "Part",
-    "Saved",
+    "ReportTable",
+    "SavedRun",
     "Section",
     "Story",
-    "Table",
     "cell",
-    "counted",
     "csv_text",
     "finite",
-    "markdown",
-    "plain",
+    "format_count",
+    "format_markdown",
+    "format_plain",
 ]

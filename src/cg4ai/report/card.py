@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai import __version__
-from cg4ai.apps.folders import application
+from cg4ai.apps.folders import find_application
 from cg4ai.apps.patches import CERTIFICATES
-from cg4ai.apps.predictions import Predictor
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.apps.protocol import Guarantee, Interface
 from cg4ai.ensemble.audit import LISTED_ONLY
-from cg4ai.ensemble.claims import WEAKEST_FIRST, mixture_digest
+from cg4ai.ensemble.claims import WEAKEST_FIRST, compute_mixture_digest
 from cg4ai.ensemble.ensemble import GUARANTEES, Ensemble
-from cg4ai.ensemble.shield import anchor_checks
+from cg4ai.ensemble.shield import find_anchor_checks
 from cg4ai.ensemble.verdict import STRENGTHS
 from cg4ai.errors import RunFolderError
 from cg4ai.records import Strength
@@ -39,7 +39,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Card:
+class ModelCard:
     """What a finished run is; `model` is the SHA-256 of its file ensemble.json."""
 
     model: str
@@ -79,32 +79,35 @@ class Card:
             "version": self.version,
             "created": self.created,
             "members": self.members,
-            "inputs": [files.jsonable(one) for one in self.interface.inputs],
+            "inputs": [files.to_jsonable(one) for one in self.interface.inputs],
             "outputs": list(self.interface.outputs),
             "region": self.interface.region,
             "guarantee": self.sentence,
-            "rules": [{**files.jsonable(one), "meaning": meaning(one)} for one in self.guarantees],
-            "certificates": [files.jsonable(one) for one in self.certificates],
+            "rules": [
+                {**files.to_jsonable(one), "meaning": describe_strength(one)}
+                for one in self.guarantees
+            ],
+            "certificates": [files.to_jsonable(one) for one in self.certificates],
         }
 
 
-def meaning(one: Guarantee) -> str:
+def describe_strength(one: Guarantee) -> str:
     """What the strength of a guarantee says, whatever the rule."""
     return STRENGTHS[Strength(one.strength)] if one.strength in map(str, STRENGTHS) else ""
 
 
-def card_of(folder: Path, predictor: Predictor) -> Card:
+def card_of(folder: Path, predictor: RunPredictor) -> ModelCard:
     """The card of the run in a folder, which the predictor was loaded from."""
     run = Run.open(folder, read_only=True) if (folder / "run.json").exists() else None
     home = str(predictor.ensemble.about["application"])
-    return Card(
+    return ModelCard(
         model=predictor.digest,
         application=home if run is None else run.command,
         interface=predictor.described.interface(),
         members=len(predictor.ensemble),
         created="" if run is None else str(run.header.get("created", "")),
         guarantees=tuple(_guarantees(run, predictor.ensemble)),
-        certificates=tuple(certificates(folder, run)),
+        certificates=tuple(list_certificates(folder, run)),
     )
 
 
@@ -112,20 +115,20 @@ def _guarantees(run: Run | None, ensemble: Ensemble) -> list[Guarantee]:
     """Those of the run's summary; before its end, and without a run, what is recorded."""
     summary = None if run is None else run.summary()
     if run is None or summary is None or not run.bound:
-        return recorded(ensemble)
+        return list_recorded_guarantees(ensemble)
     try:
         if "evaluation_s" in summary:
-            findings = application(run.command).story(summary).findings
+            findings = find_application(run.command).story(summary).findings
         else:  # a patched run's
             findings = tuple(map(finding_of, summary["audits"]))
         return [one.guarantee for one in findings]
     except (AttributeError, KeyError, TypeError, ValueError):
-        return recorded(ensemble)  # of an earlier version, or interrupted
+        return list_recorded_guarantees(ensemble)  # of an earlier version, or interrupted
 
 
-def recorded(ensemble: Ensemble) -> list[Guarantee]:
+def list_recorded_guarantees(ensemble: Ensemble) -> list[Guarantee]:
     """What is known from the ensemble alone: rules of its shields, and claims about its members."""
-    own, checks = mixture_digest(ensemble), anchor_checks(ensemble)
+    own, checks = compute_mixture_digest(ensemble), find_anchor_checks(ensemble)
     found = {one.name: Strength.SHIELDED for one in ensemble.guards if checks[one.key].exact}
     for claim in ensemble.about.get(GUARANTEES, []):
         # at how many of the listed inputs a rule is kept says little without the others
@@ -135,7 +138,7 @@ def recorded(ensemble: Ensemble) -> list[Guarantee]:
     return [Guarantee(name, True, str(one), STRENGTHS[one]) for name, one in found.items()]
 
 
-def certificates(folder: Path, run: Run | None) -> list[Certificate]:
+def list_certificates(folder: Path, run: Run | None) -> list[Certificate]:
     """The certificates in a run's folder that its summary names, with their digests."""
     summary = None if run is None or not run.bound else run.summary()
     named = _digests_of(summary or {})

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps.folders import settings_in_words
+from cg4ai.apps.folders import format_settings
 from cg4ai.apps.registry import program_of, training_command
 from cg4ai.plots.sources import recorded_kind, recorded_weights, seconds_of
-from cg4ai.plots.training import anything_lacked, plot_convergence, plot_time, plot_weights
-from cg4ai.report.story import Code, Drawing, Pairs, Part, Saved, Section, Table
+from cg4ai.plots.training import has_violation, plot_convergence, plot_time, plot_weights
+from cg4ai.report.story import Code, Drawing, Pairs, Part, ReportTable, SavedRun, Section
 from cg4ai.report.tables import cell
 
 LAST = 12  # iterations that the table shows
@@ -38,11 +38,11 @@ SHOWN = {
 EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
-def training(saved: Saved, sentences: Sequence[str]) -> Section:
+def write_training(saved: SavedRun, sentences: Sequence[str]) -> Section:
     """The run by iterations."""
     parts: list[Part] = list(sentences)
     tolerance = _tolerance(saved)
-    lacking = anything_lacked(saved.history, tolerance)
+    lacking = has_violation(saved.history, tolerance)
     if saved.history and not lacking:
         parts.append("The slack was zero in every iteration.")
     if saved.history:
@@ -57,7 +57,7 @@ def training(saved: Saved, sentences: Sequence[str]) -> Section:
     ]
     if len(saved.history) > LAST:
         parts.append(f"The last {LAST} of {len(saved.history)} iterations:")
-    parts += [Table(rows)] if rows else ["No iteration has ended yet."]
+    parts += [ReportTable(rows)] if rows else ["No iteration has ended yet."]
     return Section("How training went", tuple(parts))
 
 
@@ -66,24 +66,24 @@ def _known(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _grew(saved: Saved, what: str) -> bool:
+def _grew(saved: SavedRun, what: str) -> bool:
     """Whether a figure shows more of it than the table does."""
     known = {record.get(what) for record in saved.history} - {None, math.inf}
     return len(known) > 1 and (what == "objective" or len(saved.history) >= FEW)
 
 
-def _converged(saved: Saved, what: Any, tolerance: float | None, ax: Any) -> None:
+def _converged(saved: SavedRun, what: Any, tolerance: float | None, ax: Any) -> None:
     plot_convergence(saved.history, what, tolerance=tolerance, ax=ax)
 
 
-def _tolerance(saved: Saved) -> float | None:
+def _tolerance(saved: SavedRun) -> float | None:
     """Below which slack counts as met, where the summary says so."""
     audits = (saved.summary or {}).get("audits") or [{}]
     found = audits[0].get("tolerance") if isinstance(audits[0], Mapping) else None
     return float(found) if isinstance(found, int | float) else None
 
 
-def time_spent(saved: Saved) -> Section:
+def time_spent(saved: SavedRun) -> Section:
     summary = saved.summary or {}
     seconds = seconds_of(summary)
     if not seconds:
@@ -94,14 +94,14 @@ def time_spent(saved: Saved) -> Section:
     return Section("Time spent", (words, Drawing(caption, lambda ax: plot_time(summary, ax=ax))))
 
 
-def members(saved: Saved, block_names: Sequence[str] = ()) -> Section:
+def write_members(saved: SavedRun, block_names: Sequence[str] = ()) -> Section:
     """Members of the mixture and their weights."""
     record = saved.ensemble
     if record is None:
         return Section("Members and weights", ())
     weighted = recorded_weights(record)
     blocks = sorted({one.block for one in weighted})
-    parts: list[Part] = [Table(list(_stacks(record)))]
+    parts: list[Part] = [ReportTable(list(_stacks(record)))]
     if len(weighted) == len(blocks):
         each = " in each block" if len(blocks) > 1 else ""
         parts.append(f"One member has all the weight{each}.")
@@ -113,7 +113,7 @@ def members(saved: Saved, block_names: Sequence[str] = ()) -> Section:
     return Section("Members and weights", tuple(parts))
 
 
-def _weights(saved: Saved, names: Sequence[str], ax: Any) -> None:
+def _weights(saved: SavedRun, names: Sequence[str], ax: Any) -> None:
     plot_weights(saved.folder, names=names or None, ax=ax)
 
 
@@ -134,9 +134,9 @@ def _stacks(record: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         }
 
 
-def settings(saved: Saved) -> Section:
+def write_settings(saved: SavedRun) -> Section:
     """What is needed to repeat the run: settings, versions, digests of the data."""
-    given = settings_in_words(saved.run)
+    given = format_settings(saved.run)
     shown = {name: _value(value) for name, value in given.items() if value not in EMPTY}
     header = saved.run.header
     versions = {name: str(version) for name, version in header.get("packages", {}).items()}
@@ -159,7 +159,7 @@ def _value(value: Any) -> str:
     return cell(value, digits=12)
 
 
-def loading(saved: Saved) -> Section:
+def write_loading(saved: SavedRun) -> Section:
     """How to use the model."""
     if saved.ensemble is None:
         return Section("How to use it", ())

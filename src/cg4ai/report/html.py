@@ -8,8 +8,8 @@ from itertools import groupby
 
 from cg4ai.apps.registry import training_command
 from cg4ai.errors import MissingExtra
-from cg4ai.pages import escaped, page
-from cg4ai.plots.drawing import SIZE, svg
+from cg4ai.pages import escape, render_page
+from cg4ai.plots.drawing import SIZE, render_svg
 from cg4ai.records import Strength
 from cg4ai.report import tables
 from cg4ai.report.story import (
@@ -19,10 +19,10 @@ from cg4ai.report.story import (
     KeyFigure,
     Pairs,
     Part,
-    Saved,
+    ReportTable,
+    SavedRun,
     Section,
     Story,
-    Table,
 )
 
 STYLES = ("report.css",)
@@ -40,10 +40,10 @@ TONES = {
 }
 
 
-def report_page(saved: Saved, story: Story) -> str:
+def report_page(saved: SavedRun, story: Story) -> str:
     """The whole page."""
     sections = [section for section in story.sections if section.parts]
-    drawn = _Drawn()
+    drawn = _FigureNumbering()
     chapters = "\n".join(_section(section, drawn) for section in sections)
     body = "\n".join(
         [
@@ -55,10 +55,10 @@ def report_page(saved: Saved, story: Story) -> str:
             "</main>",
         ]
     )
-    return page(f"{story.title} - cg4ai report", body, styles=STYLES)
+    return render_page(f"{story.title} - cg4ai report", body, styles=STYLES)
 
 
-def verdict(saved: Saved, story: Story) -> str:
+def render_verdict(saved: SavedRun, story: Story) -> str:
     """A badge with the whole in three words; a search is no proof, and is not called one."""
     tone, words = "good", "All rules hold"
     if saved.summary is None:
@@ -78,18 +78,18 @@ def verdict(saved: Saved, story: Story) -> str:
     return f'<span class="badge {tone}">{words}</span>'
 
 
-def _head(saved: Saved, story: Story) -> str:
+def _head(saved: SavedRun, story: Story) -> str:
     command = training_command(saved.run.command)
     made = f"{command} in {saved.name}, {saved.run.header.get('created', '')[:10]}"
     return (
-        f'<header>\n<p class="quiet">{escaped(made)}</p>\n'
-        f"<h1>{escaped(story.title)} {verdict(saved, story)}</h1>\n</header>"
+        f'<header>\n<p class="quiet">{escape(made)}</p>\n'
+        f"<h1>{escape(story.title)} {render_verdict(saved, story)}</h1>\n</header>"
     )
 
 
 def _contents(sections: Sequence[Section]) -> str:
     links = [("Summary", "summary")] + [(one.title, _anchor(one.title)) for one in sections]
-    items = "".join(f'<li><a href="#{anchor}">{escaped(name)}</a></li>' for name, anchor in links)
+    items = "".join(f'<li><a href="#{anchor}">{escape(name)}</a></li>' for name, anchor in links)
     return f'<nav class="contents" aria-label="Contents"><ul>{items}</ul></nav>'
 
 
@@ -99,13 +99,13 @@ def _anchor(title: str) -> str:
 
 def _summary(story: Story, missing: str) -> str:
     remarks = [*story.remarks, *([missing] if missing else [])]
-    items = "\n".join(f"<li>{tables.unbroken(text)}</li>" for text in remarks)
+    items = "\n".join(f"<li>{tables.format_unbroken(text)}</li>" for text in remarks)
     findings = "\n".join(map(_finding, story.findings))
     parts = [
         '<section id="summary">',
         _paragraphs(story.first),
         "<h2>What was established</h2>",
-        f"<p><strong>{escaped(story.headline)}</strong></p>",
+        f"<p><strong>{escape(story.headline)}</strong></p>",
         f'<ul class="findings">\n{findings}\n</ul>' if findings else "",
         _figures(story.figures),
         _paragraphs(story.closing),
@@ -117,17 +117,17 @@ def _summary(story: Story, missing: str) -> str:
 
 
 def _paragraphs(texts: Sequence[str]) -> str:
-    return "\n".join(f"<p>{tables.unbroken(text)}</p>" for text in texts)
+    return "\n".join(f"<p>{tables.format_unbroken(text)}</p>" for text in texts)
 
 
 def _finding(found: Finding) -> str:
     tone = TONES[found.strength] if found.kept and not found.asked else "bad"
     tone = "warn" if found.doubtful and tone == "good" else tone
     verdict, details = found.verdict, (found.statement, *found.more)
-    more = "".join(f'<p class="quiet">{tables.unbroken(text)}</p>' for text in details)
+    more = "".join(f'<p class="quiet">{tables.format_unbroken(text)}</p>' for text in details)
     return (
-        f'<li class="{tone}"><p><span class="badge {tone}">{escaped(found.strength)}</span> '
-        f"<strong>{escaped(verdict.rule)}</strong>: {tables.unbroken(verdict.coverage)}</p>\n"
+        f'<li class="{tone}"><p><span class="badge {tone}">{escape(found.strength)}</span> '
+        f"<strong>{escape(verdict.rule)}</strong>: {tables.format_unbroken(verdict.coverage)}</p>\n"
         f"{more}</li>"
     )
 
@@ -141,14 +141,14 @@ def _figures(figures: Sequence[KeyFigure]) -> str:
 
 def _card(one: KeyFigure) -> str:
     beside = "".join(
-        f'<dd class="beside">{escaped(label)} <span>{escaped(value)}</span></dd>'
+        f'<dd class="beside">{escape(label)} <span>{escape(value)}</span></dd>'
         for label, value in one.beside
     )
-    return f"<div><dt>{escaped(one.label)}</dt><dd>{escaped(one.value)}</dd>{beside}</div>"
+    return f"<div><dt>{escape(one.label)}</dt><dd>{escape(one.value)}</dd>{beside}</div>"
 
 
-def _section(section: Section, drawn: _Drawn) -> str:
-    lines = [f'<section id="{_anchor(section.title)}">', f"<h2>{escaped(section.title)}</h2>"]
+def _section(section: Section, drawn: _FigureNumbering) -> str:
+    lines = [f'<section id="{_anchor(section.title)}">', f"<h2>{escape(section.title)}</h2>"]
     for is_drawing, parts in groupby(section.parts, lambda part: isinstance(part, Drawing)):
         if is_drawing:
             figures = "\n".join(filter(None, (drawn.figure(part) for part in parts)))
@@ -159,20 +159,20 @@ def _section(section: Section, drawn: _Drawn) -> str:
 
 
 def _part(part: Part) -> str:
-    if isinstance(part, Table):
-        return f'<div class="wide">{tables.html(part.rows, digits=part.digits)}</div>'
+    if isinstance(part, ReportTable):
+        return f'<div class="wide">{tables.format_html(part.rows, digits=part.digits)}</div>'
     if isinstance(part, Pairs):
         pairs = "\n".join(
-            f"<div><dt>{escaped(name)}</dt><dd>{escaped(value)}</dd></div>"
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
             for name, value in part.values.items()
         )
         return f'<dl class="pairs">\n{pairs}\n</dl>'
     if isinstance(part, Code):
-        return f"<pre>{escaped(part.text)}</pre>"
-    return f"<p>{tables.unbroken(part)}</p>"
+        return f"<pre>{escape(part.text)}</pre>"
+    return f"<p>{tables.format_unbroken(part)}</p>"
 
 
-class _Drawn:
+class _FigureNumbering:
     """The figures of one page, numbered; without matplotlib there are none, and it is said."""
 
     def __init__(self) -> None:
@@ -186,10 +186,12 @@ class _Drawn:
         self.count += 1
         name = f"figure{self.count}"
         try:
-            picture = svg(part.draw, name=name, title=part.caption, size=(SIZE[0], part.height))
+            picture = render_svg(
+                part.draw, name=name, title=part.caption, size=(SIZE[0], part.height)
+            )
         except MissingExtra as error:
             self.missing = f"There are no figures: {error}."
             return ""
         except FAULTS as error:
-            picture = f"<p>This figure could not be drawn: {escaped(error)}</p>"
-        return f"<figure>\n{picture}\n<figcaption>{escaped(part.caption)}</figcaption>\n</figure>"
+            picture = f"<p>This figure could not be drawn: {escape(error)}</p>"
+        return f"<figure>\n{picture}\n<figcaption>{escape(part.caption)}</figcaption>\n</figure>"

@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 from cg4ai.apps.folders import REPORT
 from cg4ai.errors import Cg4aiError, RunFolderError
-from cg4ai.pages import escaped, page
-from cg4ai.report.html import STYLES, verdict
-from cg4ai.report.story import Saved, Story
-from cg4ai.report.write import told, write_report
+from cg4ai.pages import escape, render_page
+from cg4ai.report.html import STYLES, render_verdict
+from cg4ai.report.story import SavedRun, Story
+from cg4ai.report.write import tell_story, write_report
 from cg4ai.runs import files
 
 INDEX = "index.html"
@@ -22,12 +22,12 @@ WRITTEN = ("run.json", "history.jsonl", "summary.json", "ensemble.json")  # what
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """One run of the list; `fault` says why it has no report."""
 
     name: str
     link: str
-    saved: Saved | None = None
+    saved: SavedRun | None = None
     story: Story | None = None
     fault: str = ""
 
@@ -48,7 +48,7 @@ def write_index(folder: Path, out: Path | None = None) -> Path:
     title = f"{len(rows)} run{'s' if len(rows) != 1 else ''} in {folder.resolve().name}"
     body = "\n".join(
         [
-            f"<main>\n<header><h1>{escaped(title)}</h1></header>",
+            f"<main>\n<header><h1>{escape(title)}</h1></header>",
             '<div class="wide"><table>',
             "<thead><tr><th>run</th><th>command</th><th>result</th><th>strengths</th>"
             '<th>key figures</th><th class="number">seconds</th><th>started</th></tr></thead>',
@@ -57,22 +57,22 @@ def write_index(folder: Path, out: Path | None = None) -> Path:
             "</tbody>\n</table></div>\n</main>",
         ]
     )
-    files.write_bytes(target, page(f"{title} - cg4ai", body, styles=STYLES).encode())
+    files.write_bytes(target, render_page(f"{title} - cg4ai", body, styles=STYLES).encode())
     return target
 
 
-def _row(run: Path, folder: Path, target: Path) -> Row:
+def _row(run: Path, folder: Path, target: Path) -> RunRow:
     """One run; a report that is missing or older than its run is written."""
     name = run.relative_to(folder).as_posix()
     link = quote(Path(os.path.relpath(run / REPORT, target.parent)).as_posix())
     try:
-        saved = Saved(run)
-        story = told(saved)
+        saved = SavedRun(run)
+        story = tell_story(saved)
         if not _current(run):
             write_report(run)
-        return Row(name, link, saved, story)
+        return RunRow(name, link, saved, story)
     except (Cg4aiError, OSError) as error:
-        return Row(name, link, fault=str(error))
+        return RunRow(name, link, fault=str(error))
 
 
 def _current(run: Path) -> bool:
@@ -83,21 +83,21 @@ def _current(run: Path) -> bool:
     return all((run / name).stat().st_mtime <= when for name in WRITTEN if (run / name).exists())
 
 
-def _line(row: Row) -> str:
+def _line(row: RunRow) -> str:
     if row.saved is None or row.story is None:
-        return f'<tr><td>{escaped(row.name)}</td><td colspan="6">{escaped(row.fault)}</td></tr>'
+        return f'<tr><td>{escape(row.name)}</td><td colspan="6">{escape(row.fault)}</td></tr>'
     saved, story = row.saved, row.story
     strengths = ", ".join(dict.fromkeys(str(one.strength) for one in story.findings))
     figures = "; ".join(f"{one.value} {one.label}" for one in story.figures[:FIGURES])
     summary = saved.summary or {}
     seconds = summary.get("total_s", 0.0) + summary.get("evaluation_s", 0.0)
     cells = [
-        f'<td><a href="{escaped(row.link)}">{escaped(row.name)}</a></td>',
-        f"<td>{escaped(saved.run.command)}</td>",
-        f"<td>{verdict(saved, story)}</td>",
-        f"<td>{escaped(strengths)}</td>",
-        f'<td class="long">{escaped(figures)}</td>',
+        f'<td><a href="{escape(row.link)}">{escape(row.name)}</a></td>',
+        f"<td>{escape(saved.run.command)}</td>",
+        f"<td>{render_verdict(saved, story)}</td>",
+        f"<td>{escape(strengths)}</td>",
+        f'<td class="long">{escape(figures)}</td>',
         f'<td class="number">{seconds:.1f}</td>',
-        f"<td>{escaped(str(saved.run.header.get('created', ''))[:16].replace('T', ' '))}</td>",
+        f"<td>{escape(str(saved.run.header.get('created', ''))[:16].replace('T', ' '))}</td>",
     ]
     return f"<tr>{''.join(cells)}</tr>"

@@ -10,8 +10,14 @@ from typing import Any
 from cg4ai.apps.folders import PATCH_OF, PATCHES
 from cg4ai.apps.registry import program_of, training_command
 from cg4ai.records import Strength
-from cg4ai.report.story import Finding, KeyFigure, Saved, Section, Story, Table
-from cg4ai.report.wording import closing, counted, finding_of, remarks, stopped
+from cg4ai.report.story import Finding, KeyFigure, ReportTable, SavedRun, Section, Story
+from cg4ai.report.wording import (
+    describe_closing,
+    describe_stop,
+    finding_of,
+    format_count,
+    list_remarks,
+)
 
 UNBOUND = (
     "The summary is not bound to this ensemble. An earlier version wrote it without a record of "
@@ -20,7 +26,7 @@ UNBOUND = (
 SETTINGS = ("The settings below say what was asked.",)
 
 
-def unfinished(saved: Saved) -> Story:
+def tell_unfinished(saved: SavedRun) -> Story:
     """A run that is going on or was stopped: its settings, and how far it is."""
     count, command = len(saved.history), training_command(saved.run.command)
     going = f"{command} --resume --out {shlex.quote(saved.name)}"
@@ -33,12 +39,12 @@ def unfinished(saved: Saved) -> Story:
         findings=(),
         figures=(KeyFigure(str(count), "iterations so far"),),
         remarks=tuple(parts),
-        trained=(f"{counted(count, 'iteration')} so far.",),
+        trained=(f"{format_count(count, 'iteration')} so far.",),
         nothing="Nothing is established: the run has not ended.",
     )
 
 
-def unbound(saved: Saved) -> Story:
+def tell_unbound(saved: SavedRun) -> Story:
     """A run of an earlier version, whose summary does not name the ensemble it describes."""
     audit = f"{program_of(saved.run.command)} audit"
     return Story(
@@ -47,19 +53,19 @@ def unbound(saved: Saved) -> Story:
         findings=(),
         figures=(KeyFigure(str(len(saved.history)), "iterations"),),
         remarks=(f"{UNBOUND} {audit} {shlex.quote(saved.name)} recomputes its rules.",),
-        trained=(f"{counted(len(saved.history), 'iteration')}.",),
+        trained=(f"{format_count(len(saved.history), 'iteration')}.",),
         nothing="Nothing is claimed: the summary is not bound to the ensemble in this folder.",
     )
 
 
-def patched(saved: Saved) -> Story:
+def tell_patched(saved: SavedRun) -> Story:
     """A run with rules or cases added to an earlier one's."""
     summary = saved.summary or {}
     whole = Path(str(saved.description[PATCH_OF])).name
     about = (saved.ensemble or {}).get("about", {})
     added = [Path(str(one["file"])).name for one in about.get(PATCHES, [])]
     trained = int(summary["trained"])
-    how = f"{counted(trained, 'new member')}" if trained else "new weights, no new members"
+    how = f"{format_count(trained, 'new member')}" if trained else "new weights, no new members"
     return Story(
         title=f"{whole}, patched",
         asked=(
@@ -67,10 +73,10 @@ def patched(saved: Saved) -> Story:
             "rules.",
         ),
         findings=tuple(_findings(summary)),
-        closing=(f"Patched with {how}. {closing(summary)}",),
-        remarks=(*_void(summary), *remarks(summary)),
-        sections=(Section("What changed", (Table(_changes(summary)),)),),
-        trained=(stopped(summary),),
+        closing=(f"Patched with {how}. {describe_closing(summary)}",),
+        remarks=(*_void(summary), *list_remarks(summary)),
+        sections=(Section("What changed", (ReportTable(_changes(summary)),)),),
+        trained=(describe_stop(summary),),
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cg4ai.apps.folders import ARRAYS, DESCRIPTION, PATCH_OF, complete
 from cg4ai.apps.protocol import Guarantee
-from cg4ai.ensemble.verdict import STRENGTHS, Verdict, headline
+from cg4ai.ensemble.verdict import STRENGTHS, Verdict, format_headline
 from cg4ai.records import Strength
 from cg4ai.report.tables import TableRows
 from cg4ai.runs import files
@@ -80,7 +80,7 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows as in `cg4ai.report.tables`; floats with so many significant digits."""
 
     rows: TableRows
@@ -101,7 +101,7 @@ class Code:
     text: str
 
 
-Part = str | Drawing | Table | Pairs | Code  # a text is a paragraph
+Part = str | Drawing | ReportTable | Pairs | Code  # a text is a paragraph
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Story:
     sections: tuple[Section, ...] = ()
     trained: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
-    nothing: str = headline(())
+    nothing: str = format_headline(())
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -142,7 +142,7 @@ class Story:
     @property
     def headline(self) -> str:
         """Whether all rules hold, in one line."""
-        return headline(self.verdicts) if self.findings else self.nothing
+        return format_headline(self.verdicts) if self.findings else self.nothing
 
     @property
     def data(self) -> dict[str, Any]:
@@ -151,7 +151,7 @@ class Story:
         return {"headline": self.headline, "rules": rules}
 
 
-class Saved:
+class SavedRun:
     """A run's folder, read as far as a report asks for it; nothing in it is changed."""
 
     def __init__(self, folder: Path) -> None:
@@ -182,7 +182,7 @@ class Saved:
         return found if found is not None and complete(found) else None
 
     @property
-    def patched(self) -> bool:
+    def is_patched(self) -> bool:
         return PATCH_OF in self.description
 
     @cached_property

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.pages import escaped
+from cg4ai.pages import escape
 
 TableRows = Sequence[Mapping[str, Any]]
 LONG = 60  # characters: such a column is not made narrow, so that its rows stay low
 
 
-def markdown(rows: TableRows, *, digits: int = 5) -> str:
+def format_markdown(rows: TableRows, *, digits: int = 5) -> str:
     """A Markdown table; floats with `digits` significant digits."""
     if not rows:
         return ""
@@ -34,7 +34,7 @@ def markdown(rows: TableRows, *, digits: int = 5) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def plain(rows: TableRows, *, digits: int = 5) -> str:
+def format_plain(rows: TableRows, *, digits: int = 5) -> str:
     """Columns aligned by spaces under their names."""
     if not rows:
         return ""
@@ -53,24 +53,26 @@ def plain(rows: TableRows, *, digits: int = 5) -> str:
     return "\n".join(aligned) + "\n"
 
 
-def html(rows: TableRows, *, digits: int = 5) -> str:
+def format_html(rows: TableRows, *, digits: int = 5) -> str:
     """An HTML table; whatever cells say, it is text."""
     if not rows:
         return ""
     names = _columns(rows)
     kind = {name: _class(rows, name) for name in names}
-    head = "".join(f"<th{kind[name]}>{unbroken(name)}</th>" for name in names)
+    head = "".join(f"<th{kind[name]}>{format_unbroken(name)}</th>" for name in names)
     lines = [f"<tr>{head}</tr>"]
     for row in rows:
-        cells = [(kind[name], unbroken(cell(row.get(name), digits=digits))) for name in names]
+        cells = [
+            (kind[name], format_unbroken(cell(row.get(name), digits=digits))) for name in names
+        ]
         lines.append(f"<tr>{''.join(f'<td{mark}>{text}</td>' for mark, text in cells)}</tr>")
     body = "\n".join(lines[1:])
     return f"<table>\n<thead>{lines[0]}</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
 
 
-def unbroken(text: object) -> str:
+def format_unbroken(text: object) -> str:
     """Escaped, with arrows that no line ends in: a->d is one name."""
-    return escaped(text).replace("-&gt;", '<span class="arrow">-&gt;</span>')
+    return escape(text).replace("-&gt;", '<span class="arrow">-&gt;</span>')
 
 
 def _class(rows: TableRows, name: str) -> str:

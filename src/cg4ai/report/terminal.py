@@ -5,9 +5,9 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from cg4ai.ensemble.verdict import coverage_lines
-from cg4ai.report.story import Drawing, Finding, KeyFigure, Pairs, Part, Section, Story, Table
-from cg4ai.report.tables import plain
+from cg4ai.ensemble.verdict import format_coverage
+from cg4ai.report.story import Drawing, Finding, KeyFigure, Pairs, Part, ReportTable, Section, Story
+from cg4ai.report.tables import format_plain
 
 UNBROKEN = 1 << 16  # a width that no sentence has
 
@@ -35,7 +35,7 @@ def render_text(story: Story, *, verbose: bool = False, width: int = UNBROKEN) -
 
 def finding_lines(findings: Sequence[Finding], width: int = UNBROKEN) -> Iterator[str]:
     """A line for each rule, and below it the worst rows that violate it, or its rates."""
-    lines = coverage_lines([one.verdict for one in findings])
+    lines = format_coverage([one.verdict for one in findings])
     for line, one in zip(lines, findings, strict=True):
         yield from _broken([line], width, indent=4)
         yield from _broken([f"    {more}" for more in one.more], width, indent=6)
@@ -57,8 +57,8 @@ def _chapter(section: Section, width: int) -> Iterator[str]:
 def _part(part: Part, width: int) -> list[str]:
     if isinstance(part, str):
         return _broken([part], width)
-    if isinstance(part, Table):
-        return ["", *plain(part.rows, digits=part.digits).splitlines(), ""]
+    if isinstance(part, ReportTable):
+        return ["", *format_plain(part.rows, digits=part.digits).splitlines(), ""]
     if isinstance(part, Pairs):
         return [f"{name} = {value}" for name, value in part.values.items()]
     return [] if isinstance(part, Drawing) else part.text.splitlines()

@@ -9,7 +9,7 @@ from typing import Any
 from cg4ai.apps.protocol import Rule
 from cg4ai.colgen.result import Result
 from cg4ai.ensemble.audit import Audit
-from cg4ai.ensemble.verdict import coverage
+from cg4ai.ensemble.verdict import describe_coverage
 from cg4ai.records import StopReason, Strength
 from cg4ai.report.story import Finding
 
@@ -35,31 +35,31 @@ SINGLE_STOPS = {
 }
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """`1 iteration`, `2 iterations`, `2 matrices`."""
     if number != 1:
         what = what.removesuffix("ix") + "ices" if what.endswith("ix") else f"{what}s"
     return f"{number} {what}"
 
 
-def stopped(summary: Mapping[str, Any], words: Mapping[StopReason, str] = STOPS) -> str:
+def describe_stop(summary: Mapping[str, Any], words: Mapping[StopReason, str] = STOPS) -> str:
     """When training ended and why, in these words, or in those about a single model."""
     reason = StopReason(summary["stop_reason"])
     why = SINGLE_STOPS.get(reason, words[reason]) if summary.get("single") else words[reason]
     return (
-        f"Stopped after {counted(summary['iterations'], 'iteration')} and "
+        f"Stopped after {format_count(summary['iterations'], 'iteration')} and "
         f"{summary['total_s']:.1f} s: {why}."
     )
 
 
-def optimality(summary: Mapping[str, Any], quantity: str) -> list[str]:
+def describe_optimality(summary: Mapping[str, Any], quantity: str) -> list[str]:
     """How far the quantity that was minimised can be from its optimum; single models say it."""
     if summary.get("single"):
         return []
     return [f"Optimality gap of {quantity}: {summary['distance']}."]
 
 
-def seconds(summary: Mapping[str, Any], searching: str = "separation") -> str:
+def describe_seconds(summary: Mapping[str, Any], searching: str = "separation") -> str:
     """The seconds of each step."""
     return (
         f"Seconds: preparing {summary['preparing_s']:.1f}, pricing {summary['pricing_s']:.1f}, "
@@ -68,7 +68,7 @@ def seconds(summary: Mapping[str, Any], searching: str = "separation") -> str:
     )
 
 
-def closing(summary: Mapping[str, Any], members: str = "") -> str:
+def describe_closing(summary: Mapping[str, Any], members: str = "") -> str:
     """The time that training took, and how many members the mixture has."""
     count = summary["active_members"]
     model = members or (
@@ -77,13 +77,13 @@ def closing(summary: Mapping[str, Any], members: str = "") -> str:
     return f"Trained in {summary['total_s']:.0f} s; {model}."
 
 
-def cut_short(summary: Mapping[str, Any]) -> list[str]:
+def describe_cut(summary: Mapping[str, Any]) -> list[str]:
     """One sentence on what the time limit ended or left out, if it did: the first of a result."""
     cut = summary.get("cut")
     return [f"Cut short by the time limit: {'; '.join(cut)}."] if cut else []
 
 
-def remarks(summary: Mapping[str, Any]) -> list[str]:
+def list_remarks(summary: Mapping[str, Any]) -> list[str]:
     """Rules that contradict each other, the one model that was asked for, and notes of the run."""
     conflict, note, single = (summary.get(name) for name in ("conflict", "note", "single"))
     return [
@@ -131,7 +131,7 @@ def _distance(result: Result) -> dict[str, Any]:
     }
 
 
-def summary(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
+def summarise_result(result: Result, rules: Sequence[Rule]) -> dict[str, Any]:
     """What summary.json holds: the result in numbers and words, without the members."""
     return {
         "stop_reason": result.stop_reason.value,
@@ -165,7 +165,7 @@ def audit_entry(audit: Audit, rule: Rule) -> dict[str, Any]:
     origin = None if listed_rows is None else listed_rows.origin
     violated = []
     for j, size, text in zip(audit.violated, audit.violations, audit.descriptions, strict=True):
-        source = "" if origin is None else rule.source(int(origin[j, 0]))
+        source = "" if origin is None else rule.format_source(int(origin[j, 0]))
         if origin is not None and rule.names:
             text = f"{audit.requirement}: {rule.names[int(origin[j, 1])]}"
         violated.append({"missed_by": float(size), "text": text, "source": source})
@@ -193,7 +193,7 @@ def finding_of(entry: Mapping[str, Any], *, rule: str = "") -> Finding:
     doubtful, where = bool(entry.get("doubtful")), ""
     if "place" in entry:
         counts = {name: entry[name] for name in ("rows", "satisfied", "worst_violation")}
-        where = coverage(strength, entry["place"], holds=kept, **counts)
+        where = describe_coverage(strength, entry["place"], holds=kept, **counts)
     more = [f"missed by {one['missed_by']:.3g}: {_where(one)}" for one in _worst(entry)[:SHOWN]]
     if len(_worst(entry)) > SHOWN:
         more.append(f"and {len(_worst(entry)) - SHOWN} more")

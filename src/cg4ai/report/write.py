@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps.folders import REPORT, application
+from cg4ai.apps.folders import REPORT, find_application
 from cg4ai.apps.protocol import Application
 from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.report import chapters as common
 from cg4ai.report.html import FAULTS, report_page
-from cg4ai.report.other_runs import patched, unbound, unfinished
-from cg4ai.report.story import Saved, Story
+from cg4ai.report.other_runs import tell_patched, tell_unbound, tell_unfinished
+from cg4ai.report.story import SavedRun, Story
 from cg4ai.runs import files
 
 UNWANTED = "CG4AI_NO_REPORT"
@@ -30,16 +30,18 @@ def write_report(
 
     `app`: the run's application, where it is none of those that have a command.
     """
-    saved = Saved(folder)
-    story = told(saved, app)
-    with readable(saved), DRAWING:
+    saved = SavedRun(folder)
+    story = tell_story(saved, app)
+    with check_readable(saved), DRAWING:
         page = report_page(saved, story)
     target = folder / REPORT if out is None else out
     files.write_bytes(target, page.encode())
     return target
 
 
-def reported(folder: Path, app: Application[Any, Any] | None = None, *, wanted: bool = True) -> str:
+def try_write_report(
+    folder: Path, app: Application[Any, Any] | None = None, *, wanted: bool = True
+) -> str:
     """Write the report of a run that has ended; returns why there is none, empty if there is.
 
     The run is saved by then, and must not be lost for a picture of it. Where CG4AI_NO_REPORT is set
@@ -57,34 +59,34 @@ def reported(folder: Path, app: Application[Any, Any] | None = None, *, wanted: 
     return fault
 
 
-def refreshed(folder: Path) -> str:
+def refresh_report(folder: Path) -> str:
     """The same for a report that is there already, after something was found out since."""
-    return reported(folder) if (folder / REPORT).exists() else ""
+    return try_write_report(folder) if (folder / REPORT).exists() else ""
 
 
-def told(saved: Saved, app: Application[Any, Any] | None = None) -> Story:
+def tell_story(saved: SavedRun, app: Application[Any, Any] | None = None) -> Story:
     """All that a run has to tell, as far as it has come."""
-    with readable(saved):
+    with check_readable(saved):
         if saved.summary is None:
-            story = unfinished(saved)
+            story = tell_unfinished(saved)
         elif not saved.run.bound:
-            story = unbound(saved)
-        elif saved.patched:
-            story = patched(saved)
+            story = tell_unbound(saved)
+        elif saved.is_patched:
+            story = tell_patched(saved)
         else:
-            story = (app or application(saved.run.command)).story(saved.summary, saved)
+            story = (app or find_application(saved.run.command)).story(saved.summary, saved)
         chapters = (
-            common.loading(saved),
-            common.members(saved, story.blocks),
-            common.settings(saved),
+            common.write_loading(saved),
+            common.write_members(saved, story.blocks),
+            common.write_settings(saved),
             common.time_spent(saved),
-            common.training(saved, story.trained),
+            common.write_training(saved, story.trained),
         )
         return replace(story, sections=(*story.sections, *chapters))
 
 
 @contextmanager
-def readable(saved: Saved) -> Iterator[None]:
+def check_readable(saved: SavedRun) -> Iterator[None]:
     """What makes no sense, though its seal is whole, is an error in one line."""
     try:
         yield

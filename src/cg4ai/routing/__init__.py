@@ -11,15 +11,19 @@ if TYPE_CHECKING:
     from cg4ai.routing.app import APPLICATION, Routing
     from cg4ai.routing.demands.traffic import Traffic
     from cg4ai.routing.demands.traffic_files import read_traffic
-    from cg4ai.routing.demands.traffic_sets import contained, from_traffic, worst_optimum
+    from cg4ai.routing.demands.traffic_sets import (
+        compute_contained_share,
+        from_traffic,
+        worst_optimum,
+    )
     from cg4ai.routing.network.instance import CONFIGURATIONS, Instance, instance
     from cg4ai.routing.network.network import Network
     from cg4ai.routing.network.new_network import new_network
-    from cg4ai.routing.network.sndlib import names
-    from cg4ai.routing.operate.classical import oblivious
+    from cg4ai.routing.network.sndlib import list_names
+    from cg4ai.routing.operate.classical import find_oblivious
     from cg4ai.routing.operate.failure_study import study
     from cg4ai.routing.prove.attack import Attack, attack
-    from cg4ai.routing.prove.guarantee import certified
+    from cg4ai.routing.prove.guarantee import train_certified
     from cg4ai.routing.prove.ratio import ratio_anchor
     from cg4ai.routing.settings import Recipe, RouteSettings
     from cg4ai.routing.train.agent_members import budgets_of
@@ -41,15 +45,19 @@ else:
             "cg4ai.routing.app": ["APPLICATION", "Routing"],
             "cg4ai.routing.demands.traffic": ["Traffic"],
             "cg4ai.routing.demands.traffic_files": ["read_traffic"],
-            "cg4ai.routing.demands.traffic_sets": ["contained", "from_traffic", "worst_optimum"],
+            "cg4ai.routing.demands.traffic_sets": [
+                "compute_contained_share",
+                "from_traffic",
+                "worst_optimum",
+            ],
             "cg4ai.routing.network.instance": ["CONFIGURATIONS", "Instance", "instance"],
             "cg4ai.routing.network.network": ["Network"],
             "cg4ai.routing.network.new_network": ["new_network"],
-            "cg4ai.routing.network.sndlib": ["names"],
-            "cg4ai.routing.operate.classical": ["oblivious"],
+            "cg4ai.routing.network.sndlib": ["list_names"],
+            "cg4ai.routing.operate.classical": ["find_oblivious"],
             "cg4ai.routing.operate.failure_study": ["study"],
             "cg4ai.routing.prove.attack": ["Attack", "attack"],
-            "cg4ai.routing.prove.guarantee": ["certified"],
+            "cg4ai.routing.prove.guarantee": ["train_certified"],
             "cg4ai.routing.prove.ratio": ["ratio_anchor"],
             "cg4ai.routing.settings": ["Recipe", "RouteSettings"],
             "cg4ai.routing.train.agent_members": ["budgets_of"],
@@ -84,13 +92,12 @@ __all__ = [
     "attack",
     "budgets_of",
     "capacity",
-    "certified",
-    "contained",
+    "compute_contained_share",
+    "find_oblivious",
     "from_traffic",
     "instance",
-    "names",
+    "list_names",
     "new_network",
-    "oblivious",
     "ratio_anchor",
     "read_traffic",
     "record_cuts",
@@ -99,6 +106,7 @@ __all__ = [
     "shield",
     "shielded_problem",
     "study",
+    "train_certified",
     "worst_optimum",
 ]
 

@@ -15,37 +15,44 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from cg4ai import Ensemble, Problem, Settings, certify, clock, runs, solve
-from cg4ai.apps import Evaluation, Solved, Solver, Task, about_of, solve_plainly
+from cg4ai.apps import (
+    Evaluation,
+    Solver,
+    TrainingOutcome,
+    TrainingTask,
+    describe_mixture,
+    solve_plainly,
+)
 from cg4ai.clock import Review
-from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derived_seed
+from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import ProofRecipe, Strength, record_regions
-from cg4ai.report import Saved, Story, finite
-from cg4ai.routing.demands.measured import USUAL_LOAD, Measured, measured_instance
-from cg4ai.routing.demands.scaling import FACTOR, REAL, real_figures, said_first
+from cg4ai.report import SavedRun, Story, finite
+from cg4ai.routing.demands.measured import USUAL_LOAD, MeasuredTraffic, measured_instance
+from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
 from cg4ai.routing.demands.traffic_files import read_traffic
-from cg4ai.routing.evaluate import evaluate, plain_router, seen_too
-from cg4ai.routing.network.description import Router, described, restored
+from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
+from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance
-from cg4ai.routing.operate.answers import PRICES, LowerBound, stored_prices
-from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later
+from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.operate.later_traffic import OURS, PLAIN, LaterComparison
 from cg4ai.routing.operate.link_failures import failures_of
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
-from cg4ai.routing.pages.guarantees import ratio_kept
+from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
-from cg4ai.routing.pages.report import story
+from cg4ai.routing.pages.report import make_routing_story
 from cg4ai.routing.prove.guarantee import (
     LEAST_S,
-    certified,
     proof_summary,
+    train_certified,
     write_proof,
     write_shield_proof,
 )
 from cg4ai.routing.prove.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.routing.prove.ratio_proof import write_ratio
 from cg4ai.routing.settings import LEAN, RouteSettings
-from cg4ai.routing.train.agents import budgeted
+from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.problem import (
     capacity,
     routing_problem,
@@ -64,12 +71,12 @@ WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain netw
 
 
 @dataclass(frozen=True)
-class Prepared:
+class RoutingPreparation:
     """What was asked for, the instance it is about, and measured traffic where there is some."""
 
     settings: RouteSettings
     instance: Instance
-    measured: Measured | None = None
+    measured: MeasuredTraffic | None = None
 
     @cached_property
     def ratio(self) -> RatioAnchor | None:
@@ -88,14 +95,14 @@ def solve_until_proven(
     progress: Callable[[IterationRecord], None] | None,
     run: Run | None,
     callbacks: Callbacks | None = None,
-) -> Solved:
+) -> TrainingOutcome:
     """Train until the whole box is proven, or a limit ends it."""
-    outcome = certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
-    return Solved(outcome.result, proof=outcome.certification)
+    outcome = train_certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
+    return TrainingOutcome(outcome.result, proof=outcome.certification)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProveLeaves:
+class LeafProvingSolver:
     """Trains trees, which keep the capacities by themselves, and proves them afterwards."""
 
     instance: Instance
@@ -108,7 +115,7 @@ class ProveLeaves:
         progress: Callable[[IterationRecord], None] | None,
         run: Run | None,
         callbacks: Callbacks | None = None,
-    ) -> Solved:
+    ) -> TrainingOutcome:
         started = clock.now()
         result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
@@ -116,7 +123,7 @@ class ProveLeaves:
         proof = certify(result.ensemble, rule, time_limit_s=max(left, LEAST_S))
         if proof.status != "proven" and clock.now() >= started + settings.time_limit_s:
             result = replace(result, cut=(*result.cut, "the proof"))
-        return Solved(result, proof=proof)
+        return TrainingOutcome(result, proof=proof)
 
 
 class Routing:
@@ -130,22 +137,26 @@ class Routing:
         *("path_file", "traffic", "validation", "shield_inputs", "failures"),
     )
 
-    def prepare(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+    def prepare(
+        self, settings: RouteSettings, described: Mapping[str, Any] | None
+    ) -> RoutingPreparation:
         if settings.traffic is not None:
             return self._measured(settings, described)
-        made = self._instance(settings) if described is None else restored(described)
+        made = self._instance(settings) if described is None else restore_instance(described)
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
-        return Prepared(settings, made)
+        return RoutingPreparation(settings, made)
 
-    def _measured(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Prepared:
+    def _measured(
+        self, settings: RouteSettings, described: Mapping[str, Any] | None
+    ) -> RoutingPreparation:
         """The set is made from the earlier matrices alone."""
         assert settings.traffic is not None
         with clock.review().stage(f"reading {settings.traffic}"):
             earlier, later = read_traffic(settings.traffic).split(settings.split)
         if described is not None:
-            made = restored(described, from_traffic=True)
+            made = restore_instance(described, from_traffic=True)
         else:
             scale = settings.scale_capacities
             made = measured_instance(
@@ -162,8 +173,8 @@ class Routing:
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
-        measured = Measured.of(made, earlier, later, whole=not settings.demands)
-        return Prepared(settings, made, measured)
+        measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
+        return RoutingPreparation(settings, made, measured)
 
     def _instance(self, settings: RouteSettings) -> Instance:
         return instance(
@@ -178,17 +189,17 @@ class Routing:
             budget=settings.budget,
         )
 
-    def describe(self, prepared: Prepared) -> dict[str, Any]:
-        return described(prepared.instance)
+    def describe(self, prepared: RoutingPreparation) -> dict[str, Any]:
+        return describe_instance(prepared.instance)
 
-    def problem(self, prepared: Prepared) -> Task:
+    def problem(self, prepared: RoutingPreparation) -> TrainingTask:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
-        recipe = asked.completed(demands, joint=asked.joint)
+        recipe = asked.fill_defaults(demands, joint=asked.joint)
         solver: Solver = solve_plainly
         later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified" and asked.members == "tree":
-            solver = ProveLeaves(instance=prepared.instance)
+            solver = LeafProvingSolver(instance=prepared.instance)
         elif asked.guarantee == "certified":
             settings = replace(settings, iteration_limit=ProofRecipe().rounds)
             solver = solve_until_proven
@@ -202,23 +213,23 @@ class Routing:
             f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
         made = prepared.instance
-        words = "\n".join([*said_first(made.capacity_factor), *made.notes, words])
-        task = Task(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
+        words = "\n".join([*format_notice(made.capacity_factor), *made.notes, words])
+        task = TrainingTask(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
         return task
 
-    def reopen(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> Task:
+    def reopen(self, settings: RouteSettings, described: Mapping[str, Any] | None) -> TrainingTask:
         return self.problem(self.prepare(settings, described))
 
-    def listening(self, task: Task, run: Run | None) -> Task:
+    def attach_journal(self, task: TrainingTask, run: Run | None) -> TrainingTask:
         if run is None or not task.problem.requirements:
             return task
         journal = CutJournal(run, task.settings)
         heard = journal.listen(task.problem)
-        return replace(task, problem=heard, heard=journal.heard, journal=journal)
+        return replace(task, problem=heard, heard=journal.end_iteration, journal=journal)
 
-    def training(self, prepared: Prepared) -> tuple[Problem, Settings]:
+    def training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         """The problem and how the loop is to solve it; an experiment may have another."""
         asked = prepared.settings
         lean = LEAN if asked.lean is None else asked.lean
@@ -239,27 +250,33 @@ class Routing:
         stated = tree_problem if asked.members == "tree" else routing_problem
         return stated(prepared.instance, asked), settings
 
-    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
+    def conclude(
+        self,
+        prepared: RoutingPreparation,
+        task: TrainingTask,
+        solved: TrainingOutcome,
+        run: Run | None,
+    ) -> TrainingOutcome:
         made, asked, router = prepared.instance, prepared.settings, solved.result.ensemble
         if asked.objective != "cost":  # its optimum is another
-            router.about[PRICES] = stored_prices(
+            router.about[PRICES] = compute_stored_prices(
                 made,
                 router,
                 _known_prices(task.problem),
-                seed=derived_seed(asked.seed, 0, "prices"),
+                seed=derive_seed(asked.seed, 0, "prices"),
             )
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
             # the certificate speaks of what the mixture says of itself
-            router.about.update(about_of(self, prepared))
+            router.about.update(describe_mixture(self, prepared))
             written |= write_proof(run.folder, made, router, solved.proof)
         if asked.joint:  # its rule is no row of the master, but has its region
             rule = capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"
             if run is not None and shielded:
-                router.about.update(about_of(self, prepared))
+                router.about.update(describe_mixture(self, prepared))
                 written |= write_shield_proof(run.folder, made, router)
                 refused = not written
             if prepared.ratio is not None and shielded:
@@ -268,22 +285,28 @@ class Routing:
         return replace(solved, written=written, refused=refused)
 
     def evaluate(
-        self, prepared: Prepared, task: Task, solved: Solved, review: Review
+        self,
+        prepared: RoutingPreparation,
+        task: TrainingTask,
+        solved: TrainingOutcome,
+        review: Review,
     ) -> Evaluation:
         made, asked, result = prepared.instance, prepared.settings, solved.result
         measured = prepared.measured
         later = None
         if measured is not None:  # plain networks are measured on the traffic instead
             asked = replace(asked, baseline=False)
-            later = Later(made, measured, review)  # first: it is what such a run is judged by
+            later = LaterComparison(
+                made, measured, review
+            )  # first: it is what such a run is judged by
             later.judge(OURS, result.ensemble)
         found = evaluate(made, asked, task.problem, result, review)
         more: dict[str, Any] = {"sees": asked.sees}
         if later is not None:
-            if prepared.settings.baseline and review.begins("a plain network, to compare"):
+            if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
             later.compare(review)
-            found = seen_too(made, result.ensemble, found, later.of_set)
+            found = evaluate_further(made, result.ensemble, found, later.of_set)
             more["traffic"] = later.found
         summary, arrays = found.summary | more, dict(found.arrays)
         arrays |= {} if later is None else later.arrays
@@ -296,13 +319,13 @@ class Routing:
         if solved.refused and asked.sees != "all" and found.kept:
             summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
         if isinstance(task.journal, CutJournal):
-            arrays |= task.journal.arrays()
+            arrays |= task.journal.to_arrays()
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept = found.kept and summary["strength"] == asked.guarantee
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
-            kept &= ratio_kept(summary)
+            kept &= is_ratio_kept(summary)
         factor = made.capacity_factor
         if factor is not None and factor != 1.0:
             summary[REAL] = real_figures(summary, factor)
@@ -312,7 +335,7 @@ class Routing:
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Router:
-        made = restored(description, from_traffic=settings.get("traffic") is not None)
+        made = restore_instance(description, from_traffic=settings.get("traffic") is not None)
         sizes = (len(made.demand_names), len(made.paths))
         if sizes != (ensemble.input_size, ensemble.output_size):
             raise RunFolderError(
@@ -320,12 +343,12 @@ class Routing:
                 f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
             )
         bound = _bound(made, description.get(PRICES))
-        local = budgeted(made, ensemble)
+        local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("sees", "all") != "all"
         return Router(made, local, bound, agents)
 
-    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
-        return story(summary, saved)
+    def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
+        return make_routing_story(summary, saved)
 
 
 def _bound(made: Instance, prices: Any) -> LowerBound | None:

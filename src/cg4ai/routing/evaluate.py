@@ -13,20 +13,20 @@ import torch
 from cg4ai import Ensemble, Problem, Result, clock
 from cg4ai.apps import Evaluation
 from cg4ai.clock import Deadline, Review
-from cg4ai.colgen import Pricer, derived_seed, generator, row_keys
+from cg4ai.colgen import Pricer, derive_seed, generator, row_keys
 from cg4ai.data import Array
 from cg4ai.guarantees import Strength, largest_rule_values
 from cg4ai.members import ConstantMembers, FlowMembers, Part
 from cg4ai.routing.demands.scaling import FACTOR
-from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, in_words
+from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, describe_set
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.pages.link_loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.routing.settings import Recipe, RouteSettings
-from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, affordable
-from cg4ai.routing.train.optimal import OptimalRouting, bottleneck, least_mlu_until
+from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, count_affordable
+from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
-from cg4ai.routing.train.shield import edge_vectors, measure_shield, reached_by_ascent
+from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
 from cg4ai.rules import Box
 
 FEW = 200  # vectors at which a shielded router is looked at in any case
@@ -37,10 +37,10 @@ PLAIN = 1.2  # times that of training: what plain networks and their attack take
 
 
 @runtime_checkable
-class Plain(Protocol):
+class PlainTrainer(Protocol):
     """A pricer that can also train its members plainly, for comparison."""
 
-    def plain(self, trainings: int) -> Pricer:
+    def make_plain_pricer(self, trainings: int) -> Pricer:
         """The same training without rows, over as many steps as so many calls took."""
         ...
 
@@ -52,9 +52,9 @@ class Validation:
     vectors: Array = field(repr=False)
     best: OptimalRouting = field(repr=False)
 
-    def gaps(self, instance: Instance, splits: Array, prefix: str = "") -> dict[str, float]:
+    def compute_gaps(self, instance: Instance, splits: Array, prefix: str = "") -> dict[str, float]:
         """What these splits (n, paths) lose to the best, and how often they overload a link."""
-        reached = self.mlu(instance, splits)
+        reached = self.compute_mlu(instance, splits)
         gap = reached - self.best.mlu
         return {
             f"{prefix}mean_mlu_gap": float(gap.mean()),
@@ -62,8 +62,8 @@ class Validation:
             f"{prefix}overloaded": float((reached > FEASIBLE).mean()),
         }
 
-    def mlu(self, instance: Instance, splits: Array) -> Array:
-        return np.asarray(instance.utilisation(self.vectors, splits).max(axis=1))
+    def compute_mlu(self, instance: Instance, splits: Array) -> Array:
+        return np.asarray(instance.compute_utilisation(self.vectors, splits).max(axis=1))
 
 
 def evaluate(
@@ -77,8 +77,8 @@ def evaluate(
     ensemble, seed, whole = result.ensemble, settings.seed, review
     training_s = result.seconds_by_step()["pricing_s"]
     if settings.baseline:  # plain networks train as long once more
-        review = replace(review, deadline=review.deadline.reserving(PLAIN * training_s))
-    attack_seed = derived_seed(seed, 0, "final attack") % 2**31
+        review = replace(review, deadline=review.deadline.reserve(PLAIN * training_s))
+    attack_seed = derive_seed(seed, 0, "final attack") % 2**31
     shielded, worst = bool(ensemble.guards), WorstLoads(instance)
     searched = bool(problem.requirements)  # trees keep the capacities by their leaves
     if shielded:
@@ -89,37 +89,37 @@ def evaluate(
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
     needed = result.ending.audits_s
-    if searched and review.begins("searching for overloads", needed=needed):
+    if searched and review.begin_step("searching for overloads", needed=needed):
         found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
         summary |= _attacked(found)
-        worst.note(found.links, found.demands)
+        worst.merge_loads(found.links, found.demands)
     validation = None
-    settings = settings.sized(len(instance.path_demand))
-    if review.begins(f"distance from optimal routing on {settings.validation} demand vectors"):
-        validation = validated(instance, settings, review)
+    settings = settings.fill_sample_sizes(len(instance.path_demand))
+    if review.begin_step(f"distance from optimal routing on {settings.validation} demand vectors"):
+        validation = validate(instance, settings, review)
         splits = ensemble.predict(validation.vectors)
-        loads = worst.see(validation.vectors, splits)
+        loads = worst.update(validation.vectors, splits)
         best, reached = validation.best.mlu, loads.max(axis=1)
         arrays |= {"optimal_mlu": best, "predicted_mlu": reached, **load_arrays(loads)}
         arrays |= gap_arrays(validation.vectors, reached, best)
         summary |= {
             "validation": len(validation.vectors),
             "mean_optimal_mlu": float(validation.best.mlu.mean()),
-            "unrouted": instance.unrouted(splits),
-            **validation.gaps(instance, splits),
+            "unrouted": instance.compute_unrouted(splits),
+            **validation.compute_gaps(instance, splits),
         }
         if validation.best.splits is not None:
             distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
             summary["split_loss"] = float(distance)
         if settings.objective == "cost":
             given = validation.vectors
-            costs = review.within(
+            costs = review.run_step(
                 "cost of paths", lambda: cost_arrays(instance, given, splits=splits)
             )
             arrays |= costs or {}
             summary |= {} if costs is None else cost_gaps(costs)
-        if review.begins("distance from optimal routing on other mixes of demands"):
-            summary["mixes"] = mixes(
+        if review.begin_step("distance from optimal routing on other mixes of demands"):
+            summary["mixes"] = evaluate_mixes(
                 instance, settings, ensemble, review, uniform=validation, worst=worst
             )
     if validation is not None and shielded:
@@ -129,10 +129,12 @@ def evaluate(
     if validation is not None:
         timed = validation.vectors[: settings.timed]
         summary |= (
-            review.within("speed", lambda: prediction_speed(instance, ensemble, timed, review))
+            review.run_step(
+                "speed", lambda: measure_prediction_speed(instance, ensemble, timed, review)
+            )
             or {}
         )
-    if settings.baseline and whole.begins(
+    if settings.baseline and whole.begin_step(
         "plain networks of equal effort, to compare", needed=training_s
     ):
         until = whole.deadline
@@ -147,13 +149,13 @@ def evaluate(
     return _concluded(summary, arrays, worst)
 
 
-def seen_too(
+def evaluate_further(
     instance: Instance, ensemble: Ensemble, found: Evaluation, vectors: Array
 ) -> Evaluation:
     """The evaluation where the router is looked at at further vectors (n, D) of the set."""
     worst = WorstLoads(instance)
-    worst.note(found.arrays["link_worst"], found.arrays.get("worst_vector"))
-    worst.see(vectors, ensemble.predict(vectors, outside="ignore"))
+    worst.merge_loads(found.arrays["link_worst"], found.arrays.get("worst_vector"))
+    worst.update(vectors, ensemble.predict(vectors, outside="ignore"))
     return _concluded(dict(found.summary), dict(found.arrays), worst)
 
 
@@ -168,10 +170,10 @@ def _concluded(
     kept = summary["worst_utilisation"] <= FEASIBLE and summary.get("unrouted", 0.0) <= UNROUTED
     if not kept:  # a shield holds whatever is measured of it; a violation is one all the same
         summary["strength"] = Strength.VIOLATED
-    return Evaluation(summary, kept, {**arrays, **worst.arrays()})
+    return Evaluation(summary, kept, {**arrays, **worst.to_arrays()})
 
 
-def mixes(
+def evaluate_mixes(
     instance: Instance,
     settings: RouteSettings,
     ensemble: Ensemble,
@@ -184,8 +186,8 @@ def mixes(
 
     On vectors of their own, which neither training nor the choice of members has seen.
     """
-    drawn = MixedDemands(instance.region, instance.ends, seed=derived_seed(settings.seed, 0, "mix"))
-    count = affordable(JUDGED, JUDGED_PATHS, len(instance.path_demand))
+    drawn = MixedDemands(instance.region, instance.ends, seed=derive_seed(settings.seed, 0, "mix"))
+    count = count_affordable(JUDGED, JUDGED_PATHS, len(instance.path_demand))
     found: dict[str, dict[str, float]] = {}
     for mix in MIXES:
         if mix == "uniform":
@@ -194,7 +196,7 @@ def mixes(
             review.cut.append(f"distance from optimal routing on {mix} demands")
             continue
         else:
-            made = generator(derived_seed(settings.seed, 0, f"judged by {mix} demands"))
+            made = generator(derive_seed(settings.seed, 0, f"judged by {mix} demands"))
             vectors = drawn.draw(mix, count, made).numpy()
             best = least_mlu_until(instance, vectors, review.deadline)
             if len(best) < len(vectors):
@@ -202,7 +204,7 @@ def mixes(
                 review.cut.append(words)
                 vectors = vectors[: len(best)]
         splits = ensemble.predict(vectors)
-        gap = worst.see(vectors, splits).max(axis=1) - best
+        gap = worst.update(vectors, splits).max(axis=1) - best
         over = 1 + gap / np.maximum(best, NO_LOAD)
         found[mix] = {
             "vectors": len(vectors),
@@ -218,15 +220,15 @@ def mixes(
     return found
 
 
-def validated(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
+def validate(instance: Instance, settings: RouteSettings, review: Review) -> Validation:
     """The best routing of as many validation vectors as time allows; all without a limit."""
-    drawn = instance.sample(settings.validation, derived_seed(settings.seed, 0, "validation"))
+    drawn = instance.sample(settings.validation, derive_seed(settings.seed, 0, "validation"))
     labelled = settings.baseline or settings.objective == "split"
     if not np.isfinite(review.deadline.ends):
-        return Validation(drawn, instance.optimal(drawn, splits=labelled))
+        return Validation(drawn, instance.find_optimal(drawn, splits=labelled))
     # what is left is shared with the speed and the costs, which solve these again
     shares = 4 if settings.objective == "cost" else 2
-    soon = Deadline.after(review.deadline.left() / shares)
+    soon = Deadline.after(review.deadline.compute_seconds_left() / shares)
     mlu = least_mlu_until(instance, drawn, soon)
     done = len(mlu)
     if done < len(drawn):
@@ -249,7 +251,7 @@ def _about(
         "notes": list(instance.notes),
         "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
-        "demand_set": in_words(instance.region),
+        "demand_set": describe_set(instance.region),
         "objective": settings.objective,
         "from_traffic": settings.traffic is not None,
         "guarantee": settings.guarantee,
@@ -258,7 +260,7 @@ def _about(
         "training_limit_s": settings.training_limit_s,
         "threads": settings.threads,
         "seed": settings.seed,
-        "constants": constants(problem),
+        "constants": count_constants(problem),
         **capacity_rows(problem, result),
         "active_constants": active_constants(result.ensemble),
     }
@@ -274,7 +276,7 @@ def _audited(result: Result) -> dict[str, Any]:
 def _at_corners(instance: Instance, ensemble: Ensemble, worst: WorstLoads) -> dict[str, Any]:
     """The most that the leaves of trees load a link with; what that establishes says the proof."""
     links = largest_rule_values(ensemble, capacity(instance, Recipe()))
-    worst.note(links, None)
+    worst.merge_loads(links, None)
     return {"worst_utilisation": float(links.max()), "strength": Strength.UNVERIFIED, "attack": {}}
 
 
@@ -282,9 +284,9 @@ def _shielded(
     instance: Instance, ensemble: Ensemble, worst: WorstLoads, *, seed: int
 ) -> dict[str, Any]:
     """What a shield establishes, in case there is no time to measure it: looked at a little."""
-    few = instance.sample(FEW, derived_seed(seed, 0, "shielded"))
+    few = instance.sample(FEW, derive_seed(seed, 0, "shielded"))
     vectors = np.concatenate([edge_vectors(instance), few])
-    most = float(worst.see(vectors, ensemble.predict(vectors)).max())
+    most = float(worst.update(vectors, ensemble.predict(vectors)).max())
     return {"worst_utilisation": most, "strength": Strength.SHIELDED, "attack": {}}
 
 
@@ -298,11 +300,11 @@ def _shield_measured(
 ) -> dict[str, Any]:
     """How often and how much the shield acts, and what it costs; as far as time allows."""
     found: dict[str, Any] = {}
-    if review.begins(f"the shield at {settings.shield_inputs} demand vectors"):
+    if review.begin_step(f"the shield at {settings.shield_inputs} demand vectors"):
         reached: Array | None = None
-        for share in review.portions("measuring the shield"):
+        for share in review.iterate_portions("measuring the shield"):
             if reached is None:  # the same for every portion
-                reached = reached_by_ascent(instance, ensemble, seed=settings.seed)
+                reached = find_by_ascent(instance, ensemble, seed=settings.seed)
             count = math.ceil(len(validation.vectors) * share)
             report = measure_shield(
                 instance,
@@ -313,8 +315,8 @@ def _shield_measured(
                 seed=settings.seed,
                 reached=reached,
             )
-            found = {"shield": report.numbers()}
-            worst.note(report.links, report.vector)
+            found = {"shield": report.to_summary()}
+            worst.merge_loads(report.links, report.vector)
     return found
 
 
@@ -335,14 +337,14 @@ def _beside(
     review: Review,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The same figures of the plain networks, and both where hardly any room is left."""
-    seed = derived_seed(settings.seed, 0, "final attack") % 2**31
+    seed = derive_seed(settings.seed, 0, "final attack") % 2**31
     found = timed_attack(instance, plain, settings, seed=seed, review=review)
     summary: dict[str, Any] = {
         "plain_worst_utilisation": found.worst_utilisation,
         "plain_worst_link": list(found.arc),
     }
     arrays: dict[str, Array] = {}
-    tight = review.within(
+    tight = review.run_step(
         "both where hardly any room is left",
         lambda: tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed),
     )
@@ -350,8 +352,8 @@ def _beside(
     if validation is None:
         return summary, arrays
     splits = plain.predict(validation.vectors)
-    arrays["plain_mlu"] = validation.mlu(instance, splits)
-    summary |= validation.gaps(instance, splits, "plain_")
+    arrays["plain_mlu"] = validation.compute_mlu(instance, splits)
+    summary |= validation.compute_gaps(instance, splits, "plain_")
     if settings.objective == "cost":
         costs = cost_arrays(instance, validation.vectors, splits=splits)
         arrays["plain_cost"] = costs["predicted_cost"]
@@ -359,7 +361,7 @@ def _beside(
     return summary, arrays
 
 
-def constants(problem: Problem) -> int:
+def count_constants(problem: Problem) -> int:
     """How many columns are there from the start, anchors; the others are trained networks."""
     return sum(len(blocks) for _, blocks in problem.start)
 
@@ -384,7 +386,7 @@ def capacity_rows(problem: Problem, result: Result) -> dict[str, int]:
     return {"capacity_rows": result.rule_rows, "found_rows": result.rule_rows - first}
 
 
-def groups_trained(result: Result) -> int:
+def count_trained_groups(result: Result) -> int:
     """How many groups were trained, those that the master did not take included."""
     return sum(
         int(record.added_columns > 0) if record.trainings is None else record.trainings
@@ -397,10 +399,10 @@ def plain_router(
 ) -> Ensemble:
     """The same members trained plainly for as many steps, without master, rows or cuts."""
     pricer = problem.pricers[0]
-    assert isinstance(pricer, Plain)
-    plain = pricer.plain(groups_trained(result))
+    assert isinstance(pricer, PlainTrainer)
+    plain = pricer.make_plain_pricer(count_trained_groups(result))
     count = len(problem.layout)
-    seed = derived_seed(settings.seed, 0, "plain")
+    seed = derive_seed(settings.seed, 0, "plain")
     asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
     proposed = plain.price(replace(asked, until=until.ends))
     assert proposed.members is not None
@@ -412,7 +414,7 @@ def plain_router(
 # ---- further measurements -----------------------------------------------------------------------
 
 
-def prediction_speed(
+def measure_prediction_speed(
     instance: Instance, ensemble: Ensemble, vectors: Array, review: Review
 ) -> dict[str, float]:
     """Seconds of an answer: in one batch of all vectors, alone, and by a program from a warm start.
@@ -423,14 +425,14 @@ def prediction_speed(
     seconds: list[tuple[float, float, float]] = []
     alone = vectors[:ALONE]
     for done in range(ROUNDS):
-        if done and review.deadline.left() <= max(map(sum, seconds)):
+        if done and review.deadline.compute_seconds_left() <= max(map(sum, seconds)):
             review.cut.append(f"speed, to {done} of {ROUNDS} rounds")
             break
         seconds.append(
             (
                 _seconds(lambda: ensemble.predict(vectors)),
                 _seconds(lambda: [ensemble.predict(one) for one in alone[:, None]]),
-                _seconds(lambda: instance.optimal(vectors)),
+                _seconds(lambda: instance.find_optimal(vectors)),
             )
         )
     batch, single, program = np.median(np.array(seconds), axis=0).tolist()
@@ -458,12 +460,12 @@ def tight_arrays(
     others anywhere, so the optimum lies within a hundredth below the largest optimum of the box,
     which is the load: at load 0.99 between 0.9801 and 0.99. Of a polytope, vectors near its edge.
     """
-    vectors = _tight_vectors(instance, count, seed=derived_seed(seed, 0, "tight"))
+    vectors = _tight_vectors(instance, count, seed=derive_seed(seed, 0, "tight"))
     routers = {"tight_predicted": ensemble, "tight_plain": plain}
     return {
-        "tight_optimal": instance.optimal(vectors).mlu,
+        "tight_optimal": instance.find_optimal(vectors).mlu,
         **{
-            name: instance.utilisation(vectors, router.predict(vectors)).max(axis=1)
+            name: instance.compute_utilisation(vectors, router.predict(vectors)).max(axis=1)
             for name, router in routers.items()
         },
     }
@@ -474,14 +476,14 @@ def _tight_vectors(instance: Instance, count: int, *, seed: int) -> Array:
     if not isinstance(region, Box):
         return np.asarray(FreshDemands(region, edge=1.0)(count, generator(seed)).numpy())
     shares = np.random.default_rng(seed).uniform(0, 1, (count, region.size))
-    full = bottleneck(instance).demands
+    full = find_bottleneck(instance).demands
     shares[:, full] = 0.99 + 0.01 * shares[:, full]
     return np.asarray(region.lower + shares * (region.upper - region.lower))
 
 
 def cost_arrays(instance: Instance, vectors: Array, *, splits: Array) -> dict[str, Array]:
     """Total path cost (length x flow) of each vector: least possible, and predicted."""
-    best = instance.optimal(vectors, objective="cost").cost
+    best = instance.find_optimal(vectors, objective="cost").cost
     assert best is not None
     demands = vectors[:, instance.path_demand]
     return {

@@ -20,7 +20,7 @@ from cg4ai.routing.options import (
 from cg4ai.routing.train import effort as sizes
 from cg4ai.settings import (
     MOST_UNITS,
-    Checked,
+    CheckedSettings,
     device_setting,
     hidden_setting,
     seed_setting,
@@ -42,7 +42,7 @@ LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recipe(Checked):
+class Recipe(CheckedSettings):
     """How routers are trained; the defaults are one set for all networks, found by measurement.
 
     hidden: sizes of the hidden layers; skip: a linear path beside them.
@@ -58,8 +58,8 @@ class Recipe(Checked):
     sees: which demands whoever splits one of them may read.
     starts, ascent_steps: of the separation inside the loop, per arc.
 
-    No layers, and 0 steps, vectors or rounds, stand for the usual (`completed`): what a network for
-    all demands needs differs from what one for each demand does.
+    No layers, and 0 steps, vectors or rounds, stand for the usual (`fill_defaults`): what a
+    network for all demands needs differs from what one for each demand does.
 
     On a GPU what runs side by side is nearly free and what is launched is not: there half as many
     later groups take twice the steps, attacks come less often, from four times the starts and
@@ -122,7 +122,7 @@ class Recipe(Checked):
             "them in cells with guarantee certified, or search by ascent or nlopt",
         ]
 
-    def completed(self, demands: int, *, joint: bool) -> Self:
+    def fill_defaults(self, demands: int, *, joint: bool) -> Self:
         """The usual in place of what is not given; `joint`: one network for all demands.
 
         How many steps such a network takes says `sizes.joint_steps`.
@@ -130,7 +130,7 @@ class Recipe(Checked):
         usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
         usual |= {"batch_size": 512, "rounds": 12}
         if joint:
-            wide = self.sees == "all" and sizes.joint_wide(demands, self.device)
+            wide = self.sees == "all" and sizes.is_joint_wide(demands, self.device)
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.sees == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
@@ -277,15 +277,15 @@ class RouteSettings(Recipe):
             width = self.hidden or self._usual_layers[:1]
             object.__setattr__(self, "hidden", width * self.layers)
 
-    def sized(self, paths: int) -> Self:
+    def fill_sample_sizes(self, paths: int) -> Self:
         """The usual numbers of vectors to evaluate at, in place of those that are not given."""
-        wanted = self.validation or sizes.affordable(sizes.VALIDATION, sizes.SOLVED, paths)
-        shield = sizes.affordable(sizes.SHIELD_INPUTS, sizes.SHIELDED, paths)
+        wanted = self.validation or sizes.count_affordable(sizes.VALIDATION, sizes.SOLVED, paths)
+        shield = sizes.count_affordable(sizes.SHIELD_INPUTS, sizes.SHIELDED, paths)
         return replace(
             self,
             validation=wanted,
             shield_inputs=self.shield_inputs or shield,
-            timed=self.timed or sizes.affordable(sizes.TIMED_VECTORS, sizes.TIMED, paths),
+            timed=self.timed or sizes.count_affordable(sizes.TIMED_VECTORS, sizes.TIMED, paths),
         )
 
     @property

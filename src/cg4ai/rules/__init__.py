@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cg4ai.rules.quadratic import Quadratic
     from cg4ai.rules.rates import DecisionRate, Rate
     from cg4ai.rules.regions import Ball, Box, Polytope, Pool, Region, region_of
-    from cg4ai.rules.requirement import Placed, Requirement, RequirementDefaults
+    from cg4ai.rules.requirement import InputRule, Requirement, RequirementDefaults
     from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet
     from cg4ai.rules.shapes import Curvature, Monotone, Shape
     from cg4ai.rules.shared_limits import SharedRules
@@ -45,7 +45,7 @@ else:
             "cg4ai.rules.quadratic": ["Quadratic"],
             "cg4ai.rules.rates": ["DecisionRate", "Rate"],
             "cg4ai.rules.regions": ["Ball", "Box", "Polytope", "Pool", "Region", "region_of"],
-            "cg4ai.rules.requirement": ["Placed", "Requirement", "RequirementDefaults"],
+            "cg4ai.rules.requirement": ["InputRule", "Requirement", "RequirementDefaults"],
             "cg4ai.rules.rows": ["ConcaveRows", "LinearRows", "RowSet", "Rows"],
             "cg4ai.rules.shapes": ["Curvature", "Monotone", "Shape"],
             "cg4ai.rules.shared_limits": ["SharedRules"],
@@ -67,6 +67,7 @@ __all__ = [
     "Difference",
     "Equality",
     "Guard",
+    "InputRule",
     "Largest",
     "Linear",
     "LinearRows",
@@ -75,7 +76,6 @@ __all__ = [
     "Ordered",
     "OutputRule",
     "OutputSet",
-    "Placed",
     "Polytope",
     "Pool",
     "Probability",

@@ -25,7 +25,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds
 from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
 from cg4ai.rules.normal_form import NormalFormDefaults
-from cg4ai.rules.peaks import least_of_largest
+from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
 
@@ -49,7 +49,7 @@ ARRAYS = {
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
-class Worst(NamedTuple):
+class WorstSlack(NamedTuple):
     """`slack` (L,): at least so much is left of each rule in the region; `points` (L, d): where.
 
     Over a Polytope `multipliers` (L, k) of its limits prove it, for rules of one piece; those of
@@ -166,7 +166,7 @@ class AffineRules(NormalFormDefaults):
         """Whether every bound is one number."""
         return len(self.limit) == len(self) and not self.tilt.any()
 
-    def need_plain(self, what: str) -> None:
+    def require_plain(self, what: str) -> None:
         """Refuse bounds that depend on the input, for `what`, which does not know them."""
         if not self.plain:
             raise InvalidInput(
@@ -194,11 +194,11 @@ class AffineRules(NormalFormDefaults):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The rules as named arrays, for `restored`."""
+        """The rules as named arrays, for `from_arrays`."""
         return {name: getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> AffineRules:
+    def from_arrays(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> AffineRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
         return cls(**{name: stored[name] for name in ARRAYS}, input_size=input_size)
 
@@ -260,10 +260,10 @@ class AffineRules(NormalFormDefaults):
             result = torch.addmm(result, outputs.reshape(-1, self.output_size), own.fixed)
         if own.slopes is not None:
             chosen = outputs if own.outputs is None else outputs.index_select(-1, own.outputs)
-            if self._sparse is not None and self._sparse.serves(outputs):
+            if self._sparse is not None and self._sparse.can_multiply(outputs):
                 # outputs first, as networks lay them out: the other way all would be copied
                 products = inputs.mT.index_select(-2, own.inputs) * chosen.mT
-                added = self._sparse.times(products).mT
+                added = self._sparse.multiply(products).mT
                 return (result if result.dim() == 1 else result.reshape(shape)) + added
             products = inputs.index_select(-1, own.inputs) * chosen
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
@@ -349,7 +349,7 @@ class AffineRules(NormalFormDefaults):
             region_origin(which),
         )
 
-    def worst(self, outputs: Array, region: Region) -> Worst:
+    def worst(self, outputs: Array, region: Region) -> WorstSlack:
         """For constant outputs (r,): as `worst_affine`, always in closed form."""
         return self.worst_affine(np.zeros((self.output_size, self.input_size)), outputs, region)
 
@@ -364,7 +364,7 @@ class AffineRules(NormalFormDefaults):
         result[self.rule[moving]] = False
         return result
 
-    def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
+    def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> WorstSlack:
         """For outputs `slopes @ x + offsets`, (r, d) and (r,): the least slack of each rule.
 
         In closed form, over a Polytope or with several pieces by an LP, and never stated too high
@@ -383,10 +383,10 @@ class AffineRules(NormalFormDefaults):
         tilt = self.tilt - rising[self.piece]  # the slack of each piece is start + tilt . x
         first = self.pieces[:, 0]
         peaks = region.peaks(-tilt[first])
-        result = Worst(start[first] - peaks.values, peaks.inputs, peaks.multipliers)
+        result = WorstSlack(start[first] - peaks.values, peaks.inputs, peaks.multipliers)
         for rule in np.flatnonzero(self.pieces[:, -1] > first):
             own = self.piece == rule
-            result.slack[rule], result.points[rule] = least_of_largest(
+            result.slack[rule], result.points[rule] = minimise_maximum(
                 start[own], tilt[own], region
             )
             if result.multipliers is not None:
@@ -394,7 +394,7 @@ class AffineRules(NormalFormDefaults):
         return result
 
 
-def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
+def find_affine_rules(requirement: Requirement, *, output_size: int) -> AffineRules:
     """The normal form of a linear requirement over a region, or an error that says why not."""
     if not isinstance(requirement.region, Region):
         raise InvalidInput(
@@ -405,4 +405,4 @@ def rules_of(requirement: Requirement, *, output_size: int) -> AffineRules:
     rules = requirement.normal_form
     if isinstance(rules, AffineRules):
         return rules
-    raise InvalidInput(requirement.why_uncertified())
+    raise InvalidInput(requirement.explain_uncertified())

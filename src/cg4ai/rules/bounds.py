@@ -24,8 +24,8 @@ class AffineBound:
     slope: Any
 
     def __post_init__(self) -> None:
-        offset = arrays.numbers(self.offset, "the offset of an AffineBound")
-        slope = arrays.numbers(self.slope, "the slope of an AffineBound")
+        offset = arrays.as_numbers(self.offset, "the offset of an AffineBound")
+        slope = arrays.as_numbers(self.slope, "the slope of an AffineBound")
         if offset.ndim > 1 or slope.ndim not in (1, 2) or slope.size == 0:
             raise InvalidInput(
                 "an AffineBound needs an offset, one number or (L,), and a slope (d,) or (L, d), "
@@ -82,13 +82,14 @@ class Bounds:
         return np.asarray(each.max(axis=0) if self.largest else each.min(axis=0))
 
 
-def depends(bound: Any) -> bool:
+def depends_on_input(bound: Any) -> bool:
     """Whether this bound is one of those above, not plain numbers."""
     return isinstance(bound, AffineBound | _Pieces)
 
 
-def bounds_of(bound: Any, sense: str, *, count: int | None, input_size: int) -> Bounds:
-    """A bound that `depends` on the input, for rules of this sense; `count` None: as many as given.
+def build_bounds(bound: Any, sense: str, *, count: int | None, input_size: int) -> Bounds:
+    """A bound that `depends_on_input` on the input, for rules of this sense; `count` None: as many
+    as given.
 
     "<=" the largest of pieces and ">=" the smallest leave a choice at each input. The other way
     round, all pieces must hold: those are rules of their own.

@@ -33,7 +33,7 @@ class Peaks:
     multipliers: Array | None = None
 
 
-class Near:
+class BoundedRegion:
     """Whether inputs lie in a box or ball but for rounding; the ends are worked out once."""
 
     def bounds(self) -> tuple[Array, Array]:
@@ -85,7 +85,7 @@ class Near:
         return ((inputs >= lower) & (inputs <= upper)).all(-1)
 
 
-def corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
+def pick_corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
     """All distinct vertices of a box if they are at most `count`, else `count` random ones."""
     free = np.flatnonzero(upper > lower)
     points = torch.as_tensor(lower).repeat(count, 1)
@@ -100,7 +100,7 @@ def corners(lower: Array, upper: Array, count: int, generator: torch.Generator) 
     return points
 
 
-def categories_of(ends: Any) -> tuple[Any, ...] | None:
+def find_end_categories(ends: Any) -> tuple[Any, ...] | None:
     """The categories that stand for the ends of a column; None where they are numbers."""
     if isinstance(ends, str):
         return (ends,)
@@ -112,7 +112,7 @@ def categories_of(ends: Any) -> tuple[Any, ...] | None:
 
 
 @dataclass(frozen=True, eq=False)
-class Box(Near):
+class Box(BoundedRegion):
     """All inputs with `lower <= x <= upper` in every coordinate; both (d,), equal ends allowed.
 
     >>> Box({"income": (0, 1e5)})
@@ -129,8 +129,8 @@ class Box(Near):
         if self.by_name:
             self._check_names()
             return
-        lower = arrays.vector(self.lower, "the lower end of a Box")
-        upper = arrays.vector(self.upper, "the upper end of a Box")
+        lower = arrays.as_vector(self.lower, "the lower end of a Box")
+        upper = arrays.as_vector(self.upper, "the upper end of a Box")
         if lower.shape != upper.shape:
             raise InvalidInput(
                 "the ends of a Box must have the same length, got "
@@ -147,7 +147,7 @@ class Box(Near):
 
     @property
     def by_name(self) -> bool:
-        """Whether it is stated by names of features, which `among` turns into positions."""
+        """Whether it is stated by names of features, which `resolve_names` turns into positions."""
         return isinstance(self.lower, Mapping)
 
     def _check_names(self) -> None:
@@ -156,19 +156,21 @@ class Box(Near):
                 "a Box is given by lower and upper ends, or by {feature: (lower, upper)} alone"
             )
         for name, ends in self.lower.items():
-            if categories_of(ends) is not None:
+            if find_end_categories(ends) is not None:
                 continue
             if np.shape(ends) != (2,) or not ends[0] <= ends[1]:
                 raise InvalidInput(
                     f"a Box needs two ends, lower <= upper, for feature {name!r}, got {ends!r}"
                 )
 
-    def among(self, features: Sequence[str], ends: tuple[Array, Array], rule: str = "a Box") -> Box:
+    def resolve_names(
+        self, features: Sequence[str], ends: tuple[Array, Array], rule: str = "a Box"
+    ) -> Box:
         """The box by positions, with the `ends` (d,) of features that it leaves out."""
         lower, upper = np.array(ends[0], np.float64), np.array(ends[1], np.float64)
         for name, ends_of in self.lower.items():
             known = list(features)
-            if categories_of(ends_of) is not None:
+            if find_end_categories(ends_of) is not None:
                 raise InvalidInput(
                     f"{rule} names categories of {name!r}, which a step before encodes: put that "
                     "step into a pipeline, and use cg4ai.data.fit_with_requirements"
@@ -219,7 +221,7 @@ class Box(Near):
 
     def extremes(self, count: int, generator: torch.Generator) -> Tensor:
         """Vertices: all of them if they are at most `count`, else `count` random ones."""
-        return corners(self.lower, self.upper, count, generator)
+        return pick_corners(self.lower, self.upper, count, generator)
 
     def project(self, inputs: Tensor) -> Tensor:
         """The nearest input inside, (..., d) -> (..., d)."""

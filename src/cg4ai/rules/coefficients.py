@@ -92,8 +92,10 @@ class AffineCoefficients:
     value: Array
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "constant", arrays.matrix(self.constant, "constant coefficients"))
-        object.__setattr__(self, "value", arrays.numbers(self.value, "slopes of coefficients"))
+        object.__setattr__(
+            self, "constant", arrays.as_matrix(self.constant, "constant coefficients")
+        )
+        object.__setattr__(self, "value", arrays.as_numbers(self.value, "slopes of coefficients"))
         for name in ("rule", "output", "input"):
             object.__setattr__(self, name, np.asarray(getattr(self, name)))
         features = int(self.input.max(initial=-1)) + 1  # how many there are is not known here
@@ -109,8 +111,8 @@ class AffineCoefficients:
     @classmethod
     def dense(cls, constant: Any, slope: Any) -> AffineCoefficients:
         """`constant[l, k] + slope[l, k] . x`: (L, r) and (L, r, d), or (r,) and (r, d) for one."""
-        fixed = arrays.numbers(constant, "constant coefficients")
-        moving = arrays.numbers(slope, "slopes of coefficients")
+        fixed = arrays.as_numbers(constant, "constant coefficients")
+        moving = arrays.as_numbers(slope, "slopes of coefficients")
         if fixed.ndim not in (1, 2) or moving.ndim != fixed.ndim + 1 or not moving.size:
             raise InvalidInput(
                 "coefficients affine in the input need a constant (L, r) and a slope (L, r, d), or "

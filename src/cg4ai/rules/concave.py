@@ -13,12 +13,12 @@ from torch import Tensor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.requirement import Placed, where
+from cg4ai.rules.requirement import InputRule, describe_input
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
 
 
 @dataclass(frozen=True, eq=False)
-class Concave(Placed):
+class Concave(InputRule):
     """`functional(f(x)) >= bound`, functional concave: (..., m, r) -> (..., m) in torch.
 
     Each value must depend on the outputs at its own input alone. `bound` is one number, or (m,)
@@ -41,7 +41,7 @@ class Concave(Placed):
         if self.domain not in ("any", "probabilities"):
             raise InvalidInput(f'domain must be "any" or "probabilities", got {self.domain!r}')
         count = 1 if self.over_region else len(self.points)
-        object.__setattr__(self, "bound", arrays.vector(self.bound, "bound", count))
+        object.__setattr__(self, "bound", arrays.as_vector(self.bound, "bound", count))
 
     def check(self, input_size: int, output_size: int) -> None:
         self.fit(input_size, output_size)
@@ -58,17 +58,17 @@ class Concave(Placed):
         return ConcaveRows(number, self.points, self._apply, self.bound, positions, origin)
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> ConcaveRows:
-        self.need_region()
+        self.require_region()
         zeros = np.zeros(len(inputs), np.int64)
         bounds = np.repeat(self.bound, len(inputs))
         return ConcaveRows(number, inputs, self._apply, bounds, zeros, region_origin(zeros))
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        self.need_region()
+        self.require_region()
         return float(self.bound[0]) - self.functional(outputs).unsqueeze(-1)
 
     def describe(self, rows: Rows, j: int) -> str:
-        return f"{self.name}: {where(rows, j)}, functional >= {rows.bounds[j]:.6g}"
+        return f"{self.name}: {describe_input(rows, j)}, functional >= {rows.bounds[j]:.6g}"
 
 
 def probe_concavity(

@@ -20,7 +20,7 @@ from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.requirement import Placed
+from cg4ai.rules.requirement import InputRule
 from cg4ai.rules.rows import Rows
 
 RANK = 1e-10  # singular values below this share of the largest count as zero, rows of length one
@@ -44,7 +44,7 @@ class Completion:
 
     def __post_init__(self) -> None:
         for name in ("offset", "slope", "basis"):
-            object.__setattr__(self, name, arrays.numbers(getattr(self, name), name))
+            object.__setattr__(self, name, arrays.as_numbers(getattr(self, name), name))
         size = len(self.offset)
         shapes = (self.offset.shape, self.slope.shape[:1], self.basis.shape[:1])
         if shapes != ((size,),) * 3 or self.slope.ndim != 2 or self.basis.ndim != 2:
@@ -66,7 +66,7 @@ class Completion:
         """How many numbers z members compute."""
         return int(self.basis.shape[1])
 
-    def projected(self) -> Completion:
+    def project(self) -> Completion:
         """The same outputs from z with as many entries as outputs, where the basis is orthonormal.
 
         The outputs are those nearest to z, as far as the input leaves them free.
@@ -86,7 +86,7 @@ class Completion:
 
 
 @dataclass(frozen=True, eq=False)
-class Equality(Placed):
+class Equality(InputRule):
     """`matrix @ f(x) == bound`, (k, r) and (k,): at every input if `inputs` is None.
 
     `bound` is one number, (k,), or an `AffineBound` with a slope (d,) or (k, d). `inputs`, a region
@@ -102,7 +102,7 @@ class Equality(Placed):
             object.__setattr__(self, "name", self.name or type(self).__name__)
         else:
             super().__post_init__()
-        matrix = arrays.numbers(self.matrix, "the matrix of an Equality")
+        matrix = arrays.as_numbers(self.matrix, "the matrix of an Equality")
         matrix = matrix[None] if matrix.ndim == 1 else matrix
         if matrix.ndim != 2 or matrix.size == 0:
             raise InvalidInput(
@@ -130,10 +130,12 @@ class Equality(Placed):
         """Offset (k,) and slope (k, d); d is 0 for a bound of numbers."""
         count = len(self.matrix)
         if not isinstance(self.bound, AffineBound):
-            offset = arrays.vector(self.bound, "the bound of an Equality", count)
+            offset = arrays.as_vector(self.bound, "the bound of an Equality", count)
             return offset, np.zeros((count, 0))
         slope = np.broadcast_to(self.bound.slope, (count, self.bound.slope.shape[-1]))
-        return arrays.vector(self.bound.offset, "the offset of the bound", count), np.array(slope)
+        return arrays.as_vector(self.bound.offset, "the offset of the bound", count), np.array(
+            slope
+        )
 
     @property
     def depends_on_inputs(self) -> bool:
@@ -185,7 +187,9 @@ class Equality(Placed):
             )
 
     def completion(self, input_size: int | None = None) -> Completion:
-        """All outputs that keep the equalities, with an orthonormal basis of what is free."""
+        """All outputs that keep the equalities; the basis is orthonormal in the units of
+        outputs.
+        """
         solution = self._solution
         size = self.input_size if input_size is None else input_size
         self._check_slope(size)
@@ -193,7 +197,7 @@ class Equality(Placed):
             return solution
         return replace(solution, slope=np.zeros((solution.output_size, size)))
 
-    def everywhere(self) -> Equality:
+    def extend_to_all_inputs(self) -> Equality:
         """The same at every input, for members that keep it by construction."""
         return Equality(None, self.matrix, self.bound, name=self.name)
 
@@ -208,7 +212,7 @@ class Equality(Placed):
         """SHA-256 of matrix and bound."""
         return Completion(self._bound[0], self._bound[1], self.matrix).digest
 
-    def kept_by(self, offset: Array, slope: Array, basis: Array) -> bool:
+    def is_kept_by(self, offset: Array, slope: Array, basis: Array) -> bool:
         """Whether outputs `offset + slope x + basis z` keep it at all x and z but for rounding."""
         own_offset, own_slope = self.affine_bound(slope.shape[1])
         size = np.abs(self.matrix)
@@ -219,13 +223,13 @@ class Equality(Placed):
         )
         return all(bool((np.abs(miss) <= EXACT * scale).all()) for miss, scale in pairs)
 
-    def missed(self, inputs: Array, outputs: Array) -> Array:
+    def compute_violation(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n,): the largest |matrix @ y - bound| at each input."""
         offset, slope = self._bound
         bound = offset + inputs @ slope.T if slope.shape[1] else offset
         return np.asarray(np.abs(outputs @ self.matrix.T - bound).max(axis=1))
 
-    def need_inputs(self) -> None:
+    def require_inputs(self) -> None:
         if self.inputs is None:
             raise InvalidInput(
                 f"{self.name} holds at every input and names none to look at: members keep it by "
@@ -234,7 +238,7 @@ class Equality(Placed):
 
     @cached_property
     def _linear(self) -> Linear:
-        self.need_inputs()
+        self.require_inputs()
         matrix = self.matrix if self.over_region else self.matrix[None]
         return Linear(
             self.inputs,
@@ -287,7 +291,7 @@ def _output_units(matrix: Array) -> Array:
     return units if len(own) and own.max() > ALIKE * own.min() else np.ones(len(units))
 
 
-def joined(equalities: list[Equality], *, input_size: int) -> Completion:
+def join_equalities(equalities: list[Equality], *, input_size: int) -> Completion:
     """The completion that keeps all of them, which must be about the same outputs."""
     bounds = [one.affine_bound(input_size) for one in equalities]
     both = Equality(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, MissingFactory
-from cg4ai.records import Array, below
+from cg4ai.records import Array, select_prefixed
 from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.normal_form import NormalForm, NormalFormDefaults
 from cg4ai.rules.quadratic import QuadraticRules
@@ -203,12 +203,12 @@ class Guard:
     def _aims(self) -> dict[tuple[torch.dtype, torch.device], Tensor]:
         return {}
 
-    def touched(self, output_size: int) -> NDArray[np.bool_]:
+    def find_read_outputs(self, output_size: int) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
         reads = self.rules.reads
         return np.ones((len(self.sizes), output_size), bool) if reads is None else reads
 
-    def kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
+    def is_kept(self, inputs: Array, outputs: Tensor) -> NDArray[np.bool_]:
         """(n,): inside the region, and all rules recomputed from the outputs hold."""
         with torch.no_grad():
             x = torch.as_tensor(inputs, device=outputs.device)
@@ -217,7 +217,7 @@ class Guard:
         return np.asarray((slack >= -allowed).all(axis=-1) & self.region.contains(inputs))
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for `restored`; rules that are a function in Python by their name alone."""
+        """As JSON, for `from_record`; rules that are a function in Python by their name alone."""
         forms = [name for name, kind in FORMS.items() if isinstance(self.rules, kind)]
         form = forms[0] if forms else FUNCTION
         more = {"everywhere": True} if self.everywhere else {}
@@ -228,7 +228,7 @@ class Guard:
         return dict(self.rules.arrays)
 
     @classmethod
-    def restored(
+    def from_record(
         cls,
         record: Any,
         arrays: Mapping[str, NDArray[Any]],
@@ -249,14 +249,14 @@ class Guard:
             raise InvalidInput(f"the guard {name} needs a region, got {record.get('region')!r:.80}")
         try:
             region = region_of(record["region"])
-            rules = form.restored(arrays, input_size=region.size)
+            rules = form.from_arrays(arrays, input_size=region.size)
             return cls(name, region, rules, record.get("everywhere") is True)
         except KeyError as error:
             raise InvalidInput(f"the guard {name} lacks {error}") from error
 
 
-def stored_guards(guards: Sequence[Guard]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
-    """Guards as JSON and named arrays, for `restored_guards`."""
+def dump_guards(guards: Sequence[Guard]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
+    """Guards as JSON and named arrays, for `load_guards`."""
     arrays = {
         f"guard.{number}.{name}": array
         for number, one in enumerate(guards)
@@ -265,14 +265,14 @@ def stored_guards(guards: Sequence[Guard]) -> tuple[list[dict[str, Any]], dict[s
     return [one.record() for one in guards], arrays
 
 
-def restored_guards(
+def load_guards(
     record: Any, arrays: Mapping[str, NDArray[Any]], functions: Mapping[str, Any]
 ) -> tuple[Guard, ...]:
-    """What `stored_guards` was given; `functions` as for `Guard.restored`."""
+    """What `dump_guards` was given; `functions` as for `Guard.from_record`."""
     if not isinstance(record, list):
         raise InvalidInput(f"the guards of a shield must be a list, got {record!r:.80}")
     return tuple(
-        Guard.restored(entry, below(arrays, f"guard.{number}."), functions)
+        Guard.from_record(entry, select_prefixed(arrays, f"guard.{number}."), functions)
         for number, entry in enumerate(record)
     )
 

@@ -16,12 +16,18 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.requirement import Placed, class_labels, position_of, where, whole_number
+from cg4ai.rules.requirement import (
+    InputRule,
+    as_class_labels,
+    as_whole_number,
+    describe_input,
+    find_position,
+)
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, region_origin
 
 
 @dataclass(frozen=True, eq=False)
-class _Labelled(Placed):
+class _Labelled(InputRule):
     """Inputs with labels: (m,) whole numbers, one for all over a region."""
 
     labels: Any
@@ -38,17 +44,17 @@ class _Labelled(Placed):
                 f"over {self.inputs} one label holds for all inputs, got shape "
                 f"{np.shape(self.labels)}; give one whole number"
             )
-        object.__setattr__(self, "labels", class_labels(self.labels, count))
-        object.__setattr__(self, "at_least", arrays.vector(self.at_least, "at_least", count))
+        object.__setattr__(self, "labels", as_class_labels(self.labels, count))
+        object.__setattr__(self, "at_least", arrays.as_vector(self.at_least, "at_least", count))
         if self.classes is not None:
-            size = whole_number(self.classes, "classes", least=1)
+            size = as_whole_number(self.classes, "classes", least=1)
             object.__setattr__(self, "output_size", size)
             self._refuse_labels(size)
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         if self.labels.dtype.kind != "U":
             return {}
-        found = [position_of(str(one), outputs, self.name, "class") for one in self.labels]
+        found = [find_position(str(one), outputs, self.name, "class") for one in self.labels]
         return {"labels": np.array(found, np.int64)}
 
     def _refuse_labels(self, classes: int) -> None:
@@ -120,7 +126,7 @@ class Probability(_Labelled):
         return self._over_region(matrix)
 
     def describe(self, rows: Rows, j: int) -> str:
-        place, label = where(rows, j), self._label(rows, j)
+        place, label = describe_input(rows, j), self._label(rows, j)
         return f"{self.name}: {place}, class {label} >= {rows.bounds[j]:.6g}"
 
 
@@ -142,7 +148,7 @@ class Margin(_Labelled):
             hint = did_you_mean(str(self.form), ["member", "pairwise"])
             raise InvalidInput(f'form must be "member" or "pairwise", got {self.form!r}{hint}')
         if self.classes is not None:
-            whole_number(self.classes, f"classes of {self.name}", least=2)
+            as_whole_number(self.classes, f"classes of {self.name}", least=2)
 
     def check(self, input_size: int, output_size: int) -> None:
         if output_size < 2:
@@ -171,7 +177,7 @@ class Margin(_Labelled):
         return self._listed(item, others, number)
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
-        self.need_region()
+        self.require_region()
         zeros = np.zeros(len(inputs), np.int64)
         if self.form == "member":
             bounds = np.repeat(self.at_least, len(inputs))
@@ -194,7 +200,7 @@ class Margin(_Labelled):
         return each.amax(-1, keepdim=True) if self.form == "member" else each
 
     def describe(self, rows: Rows, j: int) -> str:
-        start = f"{self.name}: {where(rows, j)}, class {self._label(rows, j)}"
+        start = f"{self.name}: {describe_input(rows, j)}, class {self._label(rows, j)}"
         if isinstance(rows, LinearRows) and rows.origin is not None:
             return f"{start} minus class {rows.origin[j, 1]} >= {rows.bounds[j]:.6g}"
         return f"{start} margin >= {rows.bounds[j]:.6g}"

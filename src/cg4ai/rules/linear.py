@@ -16,10 +16,10 @@ from cg4ai.errors import InvalidInput
 from cg4ai.objectives import LinearFunctional
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.bounds import Bounds, bounds_of, depends
+from cg4ai.rules.bounds import Bounds, build_bounds, depends_on_input
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.regions import Box, Region
-from cg4ai.rules.requirement import Placed, position_of, where
+from cg4ai.rules.requirement import InputRule, describe_input, find_position
 from cg4ai.rules.rows import LinearRows, Rows, region_origin
 
 
@@ -30,7 +30,7 @@ def is_functional(value: Any) -> TypeGuard[LinearFunctional]:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear(Placed):
+class Linear(InputRule):
     """`sum_q a_q f_q(x) >= bound` (or "<=", "==") at every listed input or all over a region.
 
     For lists: `coefficients` (r,), or (m, r) differing per input, dense or sparse; `bound` one
@@ -57,7 +57,7 @@ class Linear(Placed):
             raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
         if self._open:
             return
-        if is_functional(self.coefficients) or depends(self.bound):
+        if is_functional(self.coefficients) or depends_on_input(self.bound):
             self.check_missing("rules that depend on the input")
         if not is_functional(self.coefficients):
             matrix = self._over_region() if self.over_region else self._over_list()
@@ -81,7 +81,7 @@ class Linear(Placed):
             return {}
         row = np.zeros(max(1, len(outputs)))
         for name, value in self.coefficients.items():
-            place = position_of(name, outputs, self.name, "output")
+            place = find_position(name, outputs, self.name, "output")
             if place >= len(row):
                 raise InvalidInput(f"{self.name} names output {place}; there are {len(row)}")
             row[place] = value
@@ -89,7 +89,7 @@ class Linear(Placed):
 
     def _over_region(self) -> Array:
         """Coefficients as (L, r)."""
-        given = arrays.numbers(self.coefficients, "coefficients")
+        given = arrays.as_numbers(self.coefficients, "coefficients")
         if given.size == 0 or given.ndim not in (1, 2):
             raise InvalidInput(
                 f"over a region coefficients must be (r,) or (L, r), got shape {given.shape}"
@@ -98,7 +98,7 @@ class Linear(Placed):
 
     def _over_list(self) -> Array:
         """Coefficients as (r,), (m, r), (1, L, r) or (m, L, r)."""
-        given = arrays.numbers(self.coefficients, "coefficients")
+        given = arrays.as_numbers(self.coefficients, "coefficients")
         if given.size == 0 or given.ndim not in (1, 2, 3):
             raise InvalidInput(
                 f"coefficients must be (r,), (m, r) or (m, L, r), got shape {given.shape}"
@@ -118,8 +118,8 @@ class Linear(Placed):
         if isinstance(self.bound, Bounds):  # of a copy, with another name or region
             self.bound.check(rules, self.input_size)
             return self.bound
-        if depends(self.bound):
-            bounds = bounds_of(self.bound, self.sense, count=rules, input_size=self.input_size)
+        if depends_on_input(self.bound):
+            bounds = build_bounds(self.bound, self.sense, count=rules, input_size=self.input_size)
             if self.over_region:
                 self._need_affine()
                 return bounds
@@ -127,8 +127,8 @@ class Linear(Placed):
             return at if self._several else at[:, 0]
         if self.over_region or not self._several:
             count = rules if self.over_region else len(self.points)
-            return arrays.vector(self.bound, "bound", count)
-        return arrays.per_rule(self.bound, "bound", inputs=len(self.points), rules=rules)
+            return arrays.as_vector(self.bound, "bound", count)
+        return arrays.as_rule_matrix(self.bound, "bound", inputs=len(self.points), rules=rules)
 
     def _need_affine(self) -> None:
         if is_functional(self.coefficients) and not hasattr(self.coefficients, "affine"):
@@ -176,9 +176,9 @@ class Linear(Placed):
             self._probe_affine(given, affine)
         return AffineRules.of(affine, self.bound, self.sense, input_size=self.input_size)
 
-    def why_uncertified(self) -> str:
+    def explain_uncertified(self) -> str:
         if not is_functional(self.coefficients):
-            return super().why_uncertified()
+            return super().explain_uncertified()
         return (
             f"the functional of {self.name}, {type(self.coefficients).__name__}, cannot be "
             "certified: it has no method affine() that gives its coefficients as affine functions "
@@ -258,7 +258,7 @@ class Linear(Placed):
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
         if self.normal_form is not None:
             return super().rows_at(inputs, which, number)
-        self.need_region()
+        self.require_region()
         a = self.coefficients.coefficients(inputs, which % self.count)
         flipped = (which >= self.count) | (self.sense == "<=")
         return LinearRows(
@@ -274,7 +274,7 @@ class Linear(Placed):
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         if self.normal_form is not None:
             return super().violations(inputs, outputs)
-        self.need_region()
+        self.require_region()
         bound = torch.as_tensor(self.bound, dtype=outputs.dtype, device=outputs.device)
         short: Tensor = bound - self.coefficients.values(inputs, outputs)
         if self.sense == "==":
@@ -288,13 +288,16 @@ class Linear(Placed):
         rules = self.count
         flipped = self.sense == "<=" or rule >= rules
         sign = -1.0 if flipped else 1.0
-        text = weighted_sum(sign * rows.coefficients[j])
+        text = format_weighted_sum(sign * rows.coefficients[j])
         side = "<=" if flipped else ">="
         which = f", rule {rule % rules}" if rules > 1 else ""
-        return f"{self.name}: {where(rows, j)}{which}, {text} {side} {sign * rows.bounds[j]:.6g}"
+        return (
+            f"{self.name}: {describe_input(rows, j)}{which}, {text} {side} "
+            f"{sign * rows.bounds[j]:.6g}"
+        )
 
 
-def weighted_sum(coefficients: Array) -> str:
+def format_weighted_sum(coefficients: Array) -> str:
     """`2 f0 - f3`, cut after four terms."""
     used = np.flatnonzero(coefficients)
     parts: list[str] = []

@@ -39,8 +39,8 @@ class OutputSet:
     """Outputs in [`low`, `high`], (r,) each, nondecreasing along each chain, with these totals.
 
     Ends may be infinite. Chains have no output in common, and totals neither; a chain lies in one
-    total or in none. Ends are in order along each chain (see `joined`), so that the set is empty
-    only where an end or a total says so.
+    total or in none. Ends are in order along each chain (see `join_output_rules`), so that the set
+    is empty only where an end or a total says so.
     """
 
     low: Array
@@ -69,18 +69,18 @@ class OutputSet:
         )
         return matrix, bound
 
-    def examined(self) -> OutputSet:
+    def validate(self) -> OutputSet:
         """Itself, if all that is said of it holds; for sets from files."""
         ended = np.isfinite(self.low).any() or np.isfinite(self.high).any()
         rules: list[OutputRule] = [Range(self.low, self.high)] if ended else []
         rules += [Ordered(chain) for chain in self.chains]
         rules += [SumTo(one.value, one.outputs, low=None) for one in self.totals]
-        if joined(rules, self.output_size).digest != self.digest:
+        if join_output_rules(rules, self.output_size).digest != self.digest:
             raise InvalidInput("an output set has ends, chains or totals that are not in order")
         return self
 
     @cached_property
-    def tied(self) -> tuple[Outputs, ...]:
+    def tied_outputs(self) -> tuple[Outputs, ...]:
         """Sets of outputs of which one cannot be moved alone: chains and totals."""
         return (*self.chains, *(one.outputs for one in self.totals))
 
@@ -118,7 +118,7 @@ class OutputRule(RequirementDefaults, _OnOutputs):
         if self.outputs is not None:
             object.__setattr__(self, "outputs", _positions(self.outputs, self.name))
 
-    def named(self, features: Sequence[str], outputs: Sequence[str]) -> Self:
+    def resolve_names(self, features: Sequence[str], outputs: Sequence[str]) -> Self:
         """The same by positions, where outputs have these names; those of features say nothing."""
         given = self.outputs
         if given is None or not any(isinstance(one, str) for one in given):
@@ -140,12 +140,12 @@ class OutputRule(RequirementDefaults, _OnOutputs):
 
     def output_set(self, output_size: int) -> OutputSet:
         """The set of outputs (r,) that keep this rule."""
-        return joined([self], output_size)
+        return join_output_rules([self], output_size)
 
     def check(self, input_size: int, output_size: int) -> None:
         self.output_set(output_size)
 
-    def missed(self, inputs: Array, outputs: Array) -> Array:
+    def compute_violation(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n,): by how much the worst row of the set is missed, at least 0."""
         matrix, bound = self.output_set(outputs.shape[1]).rows
         return np.asarray((bound - outputs @ matrix.T).max(1, initial=0.0))
@@ -156,7 +156,7 @@ class OutputRule(RequirementDefaults, _OnOutputs):
         stated = [(one, repr(getattr(self, one))) for one in self.__dataclass_fields__]
         return hashlib.sha256(repr([type(self).__name__, *stated]).encode()).hexdigest()
 
-    def need_inputs(self) -> NoReturn:
+    def require_inputs(self) -> NoReturn:
         raise InvalidInput(
             f"{self.name} holds at every input and names none to look at: members keep it by "
             "construction, and these do not; train them under it, or state it by Linear over a "
@@ -167,13 +167,13 @@ class OutputRule(RequirementDefaults, _OnOutputs):
         return None
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
-        self.need_inputs()
+        self.require_inputs()
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        self.need_inputs()
+        self.require_inputs()
 
     def describe(self, rows: Rows, j: int) -> str:
-        self.need_inputs()
+        self.require_inputs()
 
     def _chosen(self, output_size: int) -> Outputs:
         """The outputs that are meant, all of them by default."""
@@ -296,7 +296,7 @@ class SumTo(OutputRule):
         return OutputSet(low, high, (), (Total(chosen, self.total),))
 
 
-def joined(rules: Sequence[OutputRule], output_size: int) -> OutputSet:
+def join_output_rules(rules: Sequence[OutputRule], output_size: int) -> OutputSet:
     """All rules as one set, with ends in order along chains; InvalidInput if there is no such set.
 
     Orders must make disjoint chains, each whole in a total or outside all of them, and totals must

@@ -23,7 +23,7 @@ class _Solved(NamedTuple):
     shares: Array
 
 
-def least_of_largest(offsets: Array, slopes: Array, region: Region) -> tuple[float, Array]:
+def minimise_maximum(offsets: Array, slopes: Array, region: Region) -> tuple[float, Array]:
     """(K,), (K, d): the least value of `max_k (offsets[k] + slopes[k] . x)`, and where.
 
     An LP finds shares of the pieces whose sum, one affine function, is never less than that value;

@@ -21,10 +21,10 @@ from cg4ai.rules.polytope_sampling import (
     ITERATIONS,
     ROUGHLY,
     Cube,
-    nearest,
-    spread,
-    vertices,
-    walked,
+    find_nearest,
+    find_vertices,
+    spread_points,
+    walk_points,
 )
 
 EPSILON = float(np.finfo(np.float64).eps)
@@ -61,14 +61,14 @@ class Polytope:
                 f"a Polytope is a Box with further limits, got {type(self.box).__name__} first; "
                 "use Polytope(Box(lower, upper), A, b)"
             )
-        matrix = arrays.matrix(self.matrix, "the limits' matrix of a Polytope")
+        matrix = arrays.as_matrix(self.matrix, "the limits' matrix of a Polytope")
         if matrix.shape[1] != self.box.size:
             raise InvalidInput(
                 f"the matrix of a Polytope has {matrix.shape[1]} columns, its box {self.box.size} "
                 "coordinates; each row holds one coefficient per coordinate"
             )
         object.__setattr__(self, "matrix", matrix)
-        object.__setattr__(self, "limit", arrays.vector(self.limit, "limit", len(matrix)))
+        object.__setattr__(self, "limit", arrays.as_vector(self.limit, "limit", len(matrix)))
         _ = self._inside  # an empty polytope is refused here
 
     @property
@@ -201,7 +201,7 @@ class Polytope:
             return self._drawn(count, generator)
         normals = self._cube.sides()[self._inside.tight]
         starts = self._spread[torch.randint(len(self._spread), (count,), generator=generator)]
-        points = walked(self._cube, starts, generator, normals=normals)
+        points = walk_points(self._cube, starts, generator, normals=normals)
         return self.pull(torch.as_tensor(self._from_cube(points.numpy())))
 
     @cached_property
@@ -225,7 +225,7 @@ class Polytope:
         centre = (self.middle - self.box.middle)[self._cube.free]
         half = (self.box.upper - self.box.lower)[self._cube.free] / 2
         normals = self._cube.sides()[self._inside.tight]
-        return spread(self._cube, torch.as_tensor(centre / half), normals=normals)
+        return spread_points(self._cube, torch.as_tensor(centre / half), normals=normals)
 
     def extremes(self, count: int, generator: torch.Generator) -> Tensor:
         """At most `count` vertices, fewer in many dimensions; repeats are left out.
@@ -238,7 +238,7 @@ class Polytope:
         normals = self._cube.sides()[self._inside.tight]
         number = min(count, max(16, VERTICES // max(1, self._cube.size) ** 3))
         starts = self._spread[torch.randint(len(self._spread), (number,), generator=generator)]
-        found = vertices(self._cube, starts, generator, normals=normals).numpy()
+        found = find_vertices(self._cube, starts, generator, normals=normals).numpy()
         points = torch.as_tensor(self._from_cube(np.unique(np.round(found, 12), axis=0)))
         return self.pull(points)
 
@@ -262,7 +262,7 @@ class Polytope:
             lower, upper = self.box.bounds()
             ends = (torch.as_tensor(lower).to(points), torch.as_tensor(upper).to(points))
             units = torch.as_tensor(self._units).to(points)
-            moved = nearest(
+            moved = find_nearest(
                 points[outside] / units,
                 matrix * units,
                 limit,

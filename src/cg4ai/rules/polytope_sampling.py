@@ -48,7 +48,7 @@ def _reach(cube: Cube, points: Tensor, ways: Tensor) -> tuple[Tensor, Tensor]:
     return length, side
 
 
-def walked(
+def walk_points(
     cube: Cube, points: Tensor, generator: torch.Generator, *, normals: Array, steps: int = STEPS
 ) -> Tensor:
     """Points (n, size) after so many steps of hit and run, at right angles to `normals` (t, size).
@@ -59,7 +59,7 @@ def walked(
     basis, starts = torch.as_tensor(_orthonormal(normals)), points
     stage = clock.Stage(clock.review(), f"random walks in {cube.size:,} dimensions")
     for step in range(steps):
-        if not stage.in_time(step, steps):
+        if not stage.is_in_time(step, steps):
             break
         ways = torch.randn(points.shape, generator=generator, dtype=torch.float64)
         ways = ways - (ways @ basis) @ basis.T
@@ -71,15 +71,17 @@ def walked(
     return _levelled(points, starts, basis)
 
 
-def spread(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
+def spread_points(cube: Cube, centre: Tensor, *, normals: Array) -> Tensor:
     """(CHAINS, size) points all over the cube, walked there from its centre."""
     generator = torch.Generator().manual_seed(0)
     starts = centre.repeat(CHAINS, 1)
-    with clock.review().part(0.5).entered():
-        return walked(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
+    with clock.review().take_share(0.5).activate():
+        return walk_points(cube, starts, generator, normals=normals, steps=50 + 2 * cube.size)
 
 
-def vertices(cube: Cube, points: Tensor, generator: torch.Generator, *, normals: Array) -> Tensor:
+def find_vertices(
+    cube: Cube, points: Tensor, generator: torch.Generator, *, normals: Array
+) -> Tensor:
     """A vertex (n, size) from each point, in the direction of a random vector of its own."""
     goals = torch.randn(points.shape, generator=generator, dtype=torch.float64)
     basis = torch.as_tensor(_orthonormal(normals))
@@ -103,7 +105,7 @@ def _climbed(cube: Cube, points: Tensor, goals: Tensor, basis: Tensor) -> Tensor
     ways = _off(goals, met[:, :, :first])
     stage = clock.Stage(clock.review(), f"vertices in {size:,} dimensions")
     for number in range(first, size):
-        if not stage.in_time(number, size):
+        if not stage.is_in_time(number, size):
             break  # on fewer sides than a vertex is
         length, side = _reach(cube, points, ways)
         moving = torch.isfinite(length)[:, None]
@@ -135,7 +137,7 @@ LOOK = 25  # iterations between looks at who has arrived
 ENOUGH = 1e-12  # residual relative to the size of the points and limits
 
 
-def nearest(
+def find_nearest(
     points: Tensor, matrix: Tensor, limit: Tensor, box: tuple[Tensor, Tensor], *, iterations: int
 ) -> Tensor:
     """(n, d) -> (n, d): the nearest point of the box with matrix @ x <= limit.

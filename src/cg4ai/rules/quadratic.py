@@ -21,12 +21,12 @@ from torch import Tensor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.affine import Worst
+from cg4ai.rules.affine import WorstSlack
 from cg4ai.rules.normal_form import NormalFormDefaults
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed, where
+from cg4ai.rules.requirement import InputRule, describe_input
 from cg4ai.rules.rows import ConcaveRows, Rows, region_origin
-from cg4ai.rules.squares import EPSILON, sum_of_squares
+from cg4ai.rules.squares import EPSILON, decompose_squares
 
 ARRAYS = ("square", "linear", "limit")
 LEAST_ABOVE = 1e-9  # relative: by which a rule's least value exceeds a bound that none can keep
@@ -59,7 +59,7 @@ class QuadraticRules(NormalFormDefaults):
 
     def __post_init__(self) -> None:
         for name in ARRAYS:
-            array = arrays.numbers(getattr(self, name), f"{name} of quadratic rules")
+            array = arrays.as_numbers(getattr(self, name), f"{name} of quadratic rules")
             object.__setattr__(self, name, array)
         shapes = self.square.shape, self.linear.shape, self.limit.shape
         if (
@@ -71,7 +71,7 @@ class QuadraticRules(NormalFormDefaults):
                 "quadratic rules need a square (L, r, r), linear (L, r) and limit (L,), got "
                 f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
             )
-        found = [sum_of_squares(one, self.name) for one in self.square]
+        found = [decompose_squares(one, self.name) for one in self.square]
         widest = max((one.factor.shape[1] for one in found), default=0)
         factor = np.zeros((*self.linear.shape, widest))
         for own, one in zip(factor, found, strict=True):
@@ -94,11 +94,11 @@ class QuadraticRules(NormalFormDefaults):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The rules as named arrays, for `restored`."""
+        """The rules as named arrays, for `from_arrays`."""
         return {name: getattr(self, name) for name in ARRAYS}
 
     @classmethod
-    def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> QuadraticRules:
+    def from_arrays(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> QuadraticRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
         return cls(stored["square"], stored["linear"], stored["limit"], input_size)
 
@@ -224,7 +224,7 @@ class QuadraticRules(NormalFormDefaults):
 
         return -quadratic_values(on(self.factor), on(self.rest), on(self.linear), outputs=outputs)
 
-    def worst(self, outputs: Array, region: Region) -> Worst:
+    def worst(self, outputs: Array, region: Region) -> WorstSlack:
         """For constant outputs (r,): the slack of each rule, the same at every input."""
         return self.worst_affine(np.zeros((self.output_size, region.size)), outputs, region)
 
@@ -233,7 +233,7 @@ class QuadraticRules(NormalFormDefaults):
         moving = np.einsum("lrk,rd->lkd", self.factor, slopes) != 0
         return np.asarray(~moving.any(axis=(1, 2)))
 
-    def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> Worst:
+    def worst_affine(self, slopes: Array, offsets: Array, region: Region) -> WorstSlack:
         """For outputs `slopes @ x + offsets`: slack that each rule has at every input, and a point.
 
         A form t that runs from l to u has t^2 <= (l + u) t - l u, so a rule is at most affine in
@@ -251,12 +251,12 @@ class QuadraticRules(NormalFormDefaults):
         ends = np.abs(np.stack(region.bounds())).max(axis=0)
         fixed = fixed + self.rest @ (np.abs(offsets) + np.abs(slopes) @ ends) ** 2
         peaks = region.peaks(tilt)
-        return Worst(self.limit - fixed - self.linear @ offsets - peaks.values, peaks.inputs)
+        return WorstSlack(self.limit - fixed - self.linear @ offsets - peaks.values, peaks.inputs)
 
 
 def square_of_factor(factor: Any) -> Array:
     """What versions before 0.8 stored a factor of, with which they left out small terms."""
-    given = arrays.numbers(factor, "factor of quadratic rules")
+    given = arrays.as_numbers(factor, "factor of quadratic rules")
     if given.ndim != 3 or (given.any(axis=1).sum(axis=1) < given.shape[1]).any():
         raise InvalidInput(
             "quadratic rules stored before 0.8 hold a factor in place of the square as given, and "
@@ -267,7 +267,7 @@ def square_of_factor(factor: Any) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class Quadratic(Placed):
+class Quadratic(InputRule):
     """`y' square y + linear . y <= bound` for outputs y, at every listed input or over a region.
 
     `square` (r, r) with eigenvalues >= 0 and `linear` (r,), 0 if left out; with `bound` one number
@@ -283,7 +283,7 @@ class Quadratic(Placed):
         super().__post_init__()
         if self.inputs is None:
             return
-        square = arrays.numbers(self.square, "square")
+        square = arrays.as_numbers(self.square, "square")
         if square.ndim not in (2, 3) or square.shape[-1] != square.shape[-2] or not square.size:
             raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")
         several = square.ndim == 3
@@ -300,7 +300,7 @@ class Quadratic(Placed):
     def _vectors(self, shape: tuple[int, ...]) -> Array:
         if self.linear is None:
             object.__setattr__(self, "linear", np.zeros(shape))
-        given = arrays.numbers(self.linear, "linear")
+        given = arrays.as_numbers(self.linear, "linear")
         if given.shape not in (shape, shape[-1:]):
             raise InvalidInput(
                 f"linear must have shape {shape[-1:]} or {shape}, as square says, got {given.shape}"
@@ -311,11 +311,11 @@ class Quadratic(Placed):
     def _bounds(self, rules: int, several: bool) -> Array:
         """Over a region (L,), for lists (m, L)."""
         if self.over_region:
-            return arrays.vector(self.bound, "bound", rules)
+            return arrays.as_vector(self.bound, "bound", rules)
         count = len(self.points)
         if not several and np.ndim(self.bound) < 2:
-            return arrays.vector(self.bound, "bound", count)[:, None]
-        return arrays.per_rule(self.bound, "bound", inputs=count, rules=rules)
+            return arrays.as_vector(self.bound, "bound", count)[:, None]
+        return arrays.as_rule_matrix(self.bound, "bound", inputs=count, rules=rules)
 
     def _refuse_impossible(self, rules: QuadraticRules) -> None:
         """A rule whose least value over all outputs is above its bound."""
@@ -358,7 +358,7 @@ class Quadratic(Placed):
     def describe(self, rows: Rows, j: int) -> str:
         rule = 0 if rows.origin is None else int(rows.origin[j, 1])
         which = f", rule {rule}" if len(self.rules) > 1 else ""
-        return f"{self.name}: {where(rows, j)}{which}, quadratic <= {-rows.bounds[j]:.6g}"
+        return f"{self.name}: {describe_input(rows, j)}{which}, quadratic <= {-rows.bounds[j]:.6g}"
 
 
 def _least_value(square: Array, linear: Array) -> float:

@@ -14,9 +14,9 @@ from torch import Tensor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
-from cg4ai.rules.requirement import class_labels, position_of
+from cg4ai.rules.requirement import as_class_labels, find_position
 from cg4ai.rules.rows import LinearRows, Rows
-from cg4ai.rules.sums import Summed
+from cg4ai.rules.sums import MultiInputRule
 
 # what a decision rate is of: whose decisions are counted, by whether the label is the class asked
 OF: dict[str, tuple[bool | None, ...]] = {
@@ -59,7 +59,7 @@ class _Rule:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupRates(Summed):
+class GroupRates(MultiInputRule):
     """What the two rules share: rates of groups, their differences and their ends."""
 
     groups: Any = None
@@ -89,7 +89,7 @@ class GroupRates(Summed):
     def _one_number(self, what: str) -> None:
         value = getattr(self, what)
         if value is not None:
-            number = arrays.numbers(value, what)
+            number = arrays.as_numbers(value, what)
             if number.ndim != 0:
                 raise InvalidInput(f"{what} must be one number, got shape {number.shape}")
             object.__setattr__(self, what, float(number))
@@ -139,7 +139,7 @@ class GroupRates(Summed):
         """What rates are means over: here the groups."""
         return [Cell(name, np.asarray(self.groups == name)) for name in self.names]
 
-    def compared(self) -> list[tuple[Cell, Cell]]:
+    def pair_cells(self) -> list[tuple[Cell, Cell]]:
         """Pairs of groups that the tolerance speaks of, under the same condition."""
         found = []
         for a, b in combinations(self.cells(), 2):
@@ -154,7 +154,7 @@ class GroupRates(Summed):
         rules = []
         score = self.score.format(self.column)
         if self.tolerance is not None:
-            for a, b in self.compared():
+            for a, b in self.pair_cells():
                 gap = a.shares - b.shares
                 text = f"{score}, group {a.group!r} minus group {b.group!r}{a.condition}"
                 rules.append(_Rule(gap, -self.tolerance, f"{text} >= {-self.tolerance:.6g}"))
@@ -179,7 +179,7 @@ class GroupRates(Summed):
         rule = j if rows.origin is None else int(rows.origin[j, 1])
         return f"{self.name}: {self._rules()[rule].text}"
 
-    def at(self, kept: NDArray[np.bool_]) -> Self | None:
+    def restrict_to(self, kept: NDArray[np.bool_]) -> Self | None:
         """The same rule at some of its inputs (m,) bool; None where a group would have none."""
         if any(not (cell.inputs & kept).any() for cell in self.cells()):
             return None
@@ -193,7 +193,7 @@ class GroupRates(Summed):
         object.__setattr__(made, "output_size", self.output_size)
         return made
 
-    def tightened(self, spread: float, *, sampled: bool = False) -> Self:
+    def tighten(self, spread: float, *, sampled: bool = False) -> Self:
         """The rule to train by: stricter by its margin, so that it holds at new inputs as well.
 
         "auto" is one standard error of what is bound, for scores whose standard deviation is
@@ -205,7 +205,7 @@ class GroupRates(Summed):
         if self.tolerance is not None:
             error = max(
                 float(np.hypot(*(spread / np.sqrt(c.count) for c in pair)))
-                for pair in self.compared()
+                for pair in self.pair_cells()
             )
             most = self.tolerance - error if sampled else self.tolerance / 2
             changes["tolerance"] = self.tolerance - self._margin(error, most)
@@ -304,7 +304,7 @@ class DecisionRate(GroupRates):
             )
         object.__setattr__(self, "of", known[self.of])
         if self.labels is not None:
-            labels = class_labels(self.labels, len(np.asarray(self.inputs)))
+            labels = as_class_labels(self.labels, len(np.asarray(self.inputs)))
             object.__setattr__(self, "labels", labels)
         elif self.of != "selection":
             raise InvalidInput(f"the {self.of} rate needs labels, the class of each input")
@@ -322,7 +322,7 @@ class DecisionRate(GroupRates):
         found = super()._positions(outputs)
         if self.labels is not None and self.labels.dtype.kind == "U":
             places = {
-                one: position_of(one, outputs, self.name, "class")
+                one: find_position(one, outputs, self.name, "class")
                 for one in np.unique(self.labels).tolist()
             }
             found["labels"] = np.array([places[one] for one in self.labels.tolist()], np.int64)
@@ -386,7 +386,7 @@ def _names(groups: Any, count: int) -> NDArray[Any]:
         text = any(isinstance(entry, str) for entry in plain)
         plain = plain.astype(str if text else np.int64)
     if plain.dtype.kind == "f":
-        plain = arrays.labels(plain, "groups", count)
+        plain = arrays.as_labels(plain, "groups", count)
     if plain.dtype.kind not in "iubU":
         raise InvalidInput(f"groups must be whole numbers or text, got dtype {plain.dtype}")
     return np.array(plain)

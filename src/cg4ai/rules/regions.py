@@ -18,14 +18,14 @@ from torch import Tensor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
-from cg4ai.rules.box import HAIR, Box, Near, Peaks, corners
+from cg4ai.rules.box import HAIR, BoundedRegion, Box, Peaks, pick_corners
 from cg4ai.rules.polytope import Polytope
 
 __all__ = ["HAIR", "Ball", "Box", "Peaks", "Polytope", "Pool", "Region", "region_of"]
 
 
 @dataclass(frozen=True, eq=False)
-class Ball(Near):
+class Ball(BoundedRegion):
     """All inputs within `radius` of `centre` (d,) in the Euclidean (2) or maximum (inf) norm."""
 
     centre: Any
@@ -33,8 +33,8 @@ class Ball(Near):
     norm: float = 2
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "centre", arrays.vector(self.centre, "the centre of a Ball"))
-        radius = arrays.numbers(self.radius, "the radius of a Ball")
+        object.__setattr__(self, "centre", arrays.as_vector(self.centre, "the centre of a Ball"))
+        radius = arrays.as_numbers(self.radius, "the radius of a Ball")
         if radius.ndim != 0 or radius <= 0:
             raise InvalidInput(f"the radius of a Ball must be one number > 0, got {self.radius!r}")
         object.__setattr__(self, "radius", float(radius))
@@ -74,7 +74,7 @@ class Ball(Near):
     def extremes(self, count: int, generator: torch.Generator) -> Tensor:
         """Points where linear functions peak: the sphere, or the vertices in the maximum norm."""
         if self.norm == math.inf:
-            return corners(*self.bounds(), count, generator)
+            return pick_corners(*self.bounds(), count, generator)
         return self._sphere(count, generator)
 
     def _sphere(self, count: int, generator: torch.Generator) -> Tensor:
@@ -139,7 +139,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "feature_names", column_names(self.inputs))
-        object.__setattr__(self, "inputs", arrays.table(self.inputs, "the inputs of a Pool"))
+        object.__setattr__(self, "inputs", arrays.as_table(self.inputs, "the inputs of a Pool"))
 
 
 def column_names(inputs: Any) -> tuple[str, ...] | None:

@@ -73,7 +73,7 @@ class Requirement(Protocol):
         """One readable line for row j of `rows`."""
         ...
 
-    def why_uncertified(self) -> str:
+    def explain_uncertified(self) -> str:
         """Why no certificate can be made of it, where it has no normal form."""
         ...
 
@@ -85,7 +85,7 @@ class RequirementDefaults:
     def normal_form(self) -> Any:
         return None
 
-    def why_uncertified(self) -> str:
+    def explain_uncertified(self) -> str:
         """Why no certificate can be made of a rule without a normal form."""
         return (
             f"{self.name} ({type(self).__name__}) cannot be certified; Linear, Probability, Margin "  # type: ignore[attr-defined]
@@ -94,7 +94,7 @@ class RequirementDefaults:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed(RequirementDefaults):
+class InputRule(RequirementDefaults):
     """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`.
 
     None leaves the place open, for layers (`cg4ai.nn`) that are told it once for all their rules.
@@ -114,7 +114,7 @@ class Placed(RequirementDefaults):
     def __post_init__(self) -> None:
         if self.inputs is not None and not isinstance(self.inputs, Region | Pool):
             object.__setattr__(self, "feature_names", column_names(self.inputs))
-            listed = arrays.table(self.inputs, f"the inputs of {type(self).__name__}")
+            listed = arrays.as_table(self.inputs, f"the inputs of {type(self).__name__}")
             object.__setattr__(self, "inputs", listed)
         if isinstance(self.inputs, Pool):
             object.__setattr__(self, "feature_names", self.inputs.feature_names)
@@ -132,7 +132,7 @@ class Placed(RequirementDefaults):
                 f"{self.separator!r}"
             )
 
-    def named(
+    def resolve_names(
         self, features: Sequence[str], outputs: Sequence[str], ends: tuple[Array, Array]
     ) -> Self:
         """The same by positions, where columns and outputs have these names.
@@ -141,7 +141,7 @@ class Placed(RequirementDefaults):
         """
         changes = self._positions(outputs)
         if isinstance(self.inputs, Box) and self.inputs.by_name:
-            changes["inputs"] = self.inputs.among(features, ends, self.name)
+            changes["inputs"] = self.inputs.resolve_names(features, ends, self.name)
         return replace(self, **changes) if changes else self
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Placed(RequirementDefaults):
         return int(self.points.shape[1])
 
     @property
-    def lacking(self) -> IntArray:
+    def missing_features(self) -> IntArray:
         """The features that are missing (NaN) in some listed input."""
         if self.inputs is None or self.over_region or self.points.dtype == object:
             return np.empty(0, np.int64)
@@ -188,9 +188,10 @@ class Placed(RequirementDefaults):
 
     def check_missing(self, who: str) -> None:
         """Refuse missing values for `who` takes none, if any are listed."""
-        if len(self.lacking):
+        if len(self.missing_features):
             raise InvalidInput(
-                f"{self.name} lists inputs in which feature {self.lacking[0]} is missing (NaN), "
+                f"{self.name} lists inputs in which feature {self.missing_features[0]} is "
+                "missing (NaN), "
                 f"and {who} take no missing values: fill them in, list other inputs, or use "
                 'members that take them (members="boosting", "forest" or "tree")'
             )
@@ -235,13 +236,13 @@ class Placed(RequirementDefaults):
         return -self._in_normal_form().slack(inputs, outputs)
 
     def _in_normal_form(self) -> AffineRules | QuadraticRules:
-        self.need_region()
+        self.require_region()
         rules = self.normal_form
         if rules is None:
             raise InvalidInput(f"{self.name} has no rules over {self.inputs} in normal form")
         return rules
 
-    def need_region(self) -> None:
+    def require_region(self) -> None:
         if not self.over_region:
             raise InvalidInput(f"{self.name} lists its inputs: its rows come from rows(number)")
 
@@ -249,11 +250,11 @@ class Placed(RequirementDefaults):
 def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
     """Every rule over a region at its centre."""
     assert isinstance(requirement.region, Region)
-    centre, count = requirement.region.middle[None], count_over(requirement, output_size)
+    centre, count = requirement.region.middle[None], count_rules_over(requirement, output_size)
     return requirement.rows_at(np.repeat(centre, count, axis=0), np.arange(count), number)
 
 
-def count_over(requirement: Requirement, output_size: int) -> int:
+def count_rules_over(requirement: Requirement, output_size: int) -> int:
     """How many rules a requirement over a region has at each input."""
     assert isinstance(requirement.region, Region)
     centre = torch.as_tensor(requirement.region.middle[None])
@@ -262,10 +263,10 @@ def count_over(requirement: Requirement, output_size: int) -> int:
         return int(requirement.violations(centre, outputs).shape[-1])
 
 
-def position_of(value: Any, known: Sequence[str], rule: str, what: str) -> int:
+def find_position(value: Any, known: Sequence[str], rule: str, what: str) -> int:
     """Where a name stands among the known ones; a position stays as it is."""
     if not isinstance(value, str):
-        return whole_number(value, f"the {what} of {rule}", least=0)
+        return as_whole_number(value, f"the {what} of {rule}", least=0)
     if value not in known:
         shown = ", ".join(list(known)[:10]) or "none, so give positions"
         raise InvalidInput(
@@ -274,27 +275,27 @@ def position_of(value: Any, known: Sequence[str], rule: str, what: str) -> int:
     return list(known).index(value)
 
 
-def whole_number(value: Any, what: str, *, least: int) -> int:
+def as_whole_number(value: Any, what: str, *, least: int) -> int:
     """`value` as an int; booleans, fractions and text are refused."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InvalidInput(f"{what} must be a whole number >= {least}, got {value!r}")
     return int(value)
 
 
-def class_labels(given: Any, count: int) -> Any:
+def as_class_labels(given: Any, count: int) -> Any:
     """(count,) class numbers, or names as text."""
     plain = np.asarray(given) if not isinstance(given, Tensor) else np.empty(0)
     text = plain.dtype.kind == "U" or (
         plain.dtype == object and plain.size and all(isinstance(one, str) for one in plain.flat)
     )
     if not text:
-        return arrays.labels(given, "labels", count)
+        return arrays.as_labels(given, "labels", count)
     if plain.shape not in ((), (count,)):
         raise InvalidInput(f"labels must be one or {count} of them, got shape {plain.shape}")
     return np.array(np.broadcast_to(plain.astype(str), (count,)))
 
 
-def where(rows: Rows, j: int) -> str:
+def describe_input(rows: Rows, j: int) -> str:
     """`input 17` for a listed row, the first coordinates of the input for one of a region."""
     if rows.origin is not None and rows.origin[j, 0] >= 0:
         return f"input {rows.origin[j, 0]}"

@@ -16,7 +16,7 @@ import torch
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.records import Array
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import Placed, Requirement, count_over
+from cg4ai.rules.requirement import InputRule, Requirement, count_rules_over
 from cg4ai.rules.rows import LinearRows, Rows
 
 LEAST_SHARE = 1e-6  # a bound below this share of the requirement's size is zero but for rounding
@@ -36,13 +36,13 @@ class RequirementSize:
     least: float
     scale: float
 
-    def of_rows(self, bounds: Array) -> Array:
+    def compute_row_sizes(self, bounds: Array) -> Array:
         """The size (m,) of each row with these `bounds` (m,), before scaling."""
         sizes = np.abs(bounds)
         return np.where(sizes >= LEAST_SHARE * self.size, sizes, self.size)
 
 
-def requirement_size(
+def compute_requirement_size(
     requirement: Requirement, output_size: int, *, outputs: Callable[[], float]
 ) -> RequirementSize:
     """The size of a requirement's rows; `outputs` says how large predictions are, if need be."""
@@ -52,16 +52,16 @@ def requirement_size(
     size = _size(rows, output_size, outputs)
     scale = 1.0 if UNSCALED[0] <= size <= UNSCALED[1] else float(2.0 ** np.round(np.log2(size)))
     made = RequirementSize(size, size, scale)
-    return replace(made, least=float(made.of_rows(rows.bounds).min()))
+    return replace(made, least=float(made.compute_row_sizes(rows.bounds).min()))
 
 
-def variable_units(largest: Array) -> Array:
+def compute_variable_units(largest: Array) -> Array:
     """Powers of two (n,), units for variables whose largest coefficients (n,) suit no solver."""
     unsuited = (largest > 0) & ((largest < UNSCALED[0]) | (largest > UNSCALED[1]))
     return np.where(unsuited, 2.0 ** -np.round(np.log2(np.where(unsuited, largest, 1.0))), 1.0)
 
 
-def typical_outputs(objective: AnyObjective) -> float:
+def estimate_output_size(objective: AnyObjective) -> float:
     """How large predictions are expected to be: as the targets where those are numbers, else 1."""
     if not isinstance(objective, Supervised) or isinstance(objective, Objective):
         return 1.0
@@ -76,11 +76,11 @@ def _example_rows(requirement: Requirement, output_size: int) -> Rows | None:
     region = requirement.region
     if not isinstance(region, Region):
         return requirement.rows(0)
-    if not isinstance(requirement, Placed):
+    if not isinstance(requirement, InputRule):
         return None
     made = torch.Generator().manual_seed(0)
     inputs = np.concatenate([region.middle[None], region.extremes(EXTREMES, made).numpy()])
-    count = count_over(requirement, output_size)
+    count = count_rules_over(requirement, output_size)
     which = np.tile(np.arange(count), len(inputs))
     return requirement.rows_at(np.repeat(inputs, count, axis=0), which, 0)
 

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.objectives import votes
+from cg4ai.objectives import compute_votes
 from cg4ai.records import Array, IntArray
 
 
@@ -53,7 +53,7 @@ class LinearRows:
     def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
         """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those."""
         if self.votes:
-            outputs = votes(outputs)
+            outputs = compute_votes(outputs)
         coefficients = self.coefficients if positions is None else self.coefficients[:, positions]
         a = torch.as_tensor(coefficients, dtype=outputs.dtype, device=outputs.device)
         if self.index is not None:
@@ -71,7 +71,7 @@ class LinearRows:
         assert self.mixing is not None
         return np.asarray(self.mixing.T @ (weights[:, None] * self.coefficients))
 
-    def scaled(self, scale: float) -> LinearRows:
+    def scale(self, scale: float) -> LinearRows:
         """The same rows divided by `scale` > 0."""
         if scale == 1.0:
             return self
@@ -133,7 +133,7 @@ class ConcaveRows:
             outputs = outputs[..., torch.as_tensor(np.argsort(positions), device=outputs.device)]
         return self.functional(outputs, self.positions)
 
-    def scaled(self, scale: float) -> ConcaveRows:
+    def scale(self, scale: float) -> ConcaveRows:
         """The same rows divided by `scale` > 0."""
         if scale == 1.0:
             return self
@@ -197,8 +197,10 @@ def region_origin(which: IntArray) -> IntArray:
     return np.stack([np.full(len(which), -1, np.int64), which.astype(np.int64)], axis=1)
 
 
-def merged(batches: Sequence[RowsT]) -> RowsT:
-    """One batch of several that `alike` puts together; `requirement` is the first one's."""
+def merge_batches(batches: Sequence[RowsT]) -> RowsT:
+    """One batch of several that `compute_batch_key` puts together; `requirement` is the first
+    one's.
+    """
     parts: dict[str, Any] = {
         name: np.concatenate([getattr(batch, name) for batch in batches])
         for name in batches[0].JOINED
@@ -214,23 +216,23 @@ def merged(batches: Sequence[RowsT]) -> RowsT:
     return replace(batches[0], **parts)
 
 
-def alike(rows: Rows) -> Hashable:
+def compute_batch_key(rows: Rows) -> Hashable:
     """Equal for rows that one batch can hold; None for rows that sum over inputs: none can."""
     if isinstance(rows, ConcaveRows):
         return rows.functional
     return "linear" if rows.index is not None else None
 
 
-def joined(batches: Sequence[Rows]) -> list[Rows]:
+def join_batches(batches: Sequence[Rows]) -> list[Rows]:
     """The same rows in the same order, in as few batches as can be: each costs several calls."""
     result: list[Rows] = []
-    for kind, group in groupby(batches, key=alike):
+    for kind, group in groupby(batches, key=compute_batch_key):
         together = list(group)
-        result += together if kind is None or len(together) == 1 else [merged(together)]
+        result += together if kind is None or len(together) == 1 else [merge_batches(together)]
     return result
 
 
-def shortfall(bounds: Array, values: Array) -> Array:
+def compute_shortfall(bounds: Array, values: Array) -> Array:
     """By how much each row is missed, negative with room to spare; the one definition.
 
     A value that is no finite number meets no row.
@@ -256,9 +258,9 @@ class RowSet:
     def bounds(self) -> Array:
         return np.concatenate([batch.bounds for batch in self.batches] or [np.empty(0)])
 
-    def missed(self, values: Array, tolerance: float | Array = 0.0) -> NDArray[np.bool_]:
+    def find_missed(self, values: Array, tolerance: float | Array = 0.0) -> NDArray[np.bool_]:
         """(m,): which rows these values (m,) of a mixture miss by more than `tolerance`."""
-        return shortfall(self.bounds, values) > tolerance
+        return compute_shortfall(self.bounds, values) > tolerance
 
     def split(self, per_row: Array) -> list[Array]:
         """One array per batch, from an array over all rows."""

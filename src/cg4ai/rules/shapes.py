@@ -70,7 +70,7 @@ class Shape(RequirementDefaults):
     def input_size(self) -> int:
         raise InvalidInput(f"{self.name} holds at every input and lists none")
 
-    def named(self, features: Sequence[str], outputs: Sequence[str] | None = ()) -> Self:
+    def resolve_names(self, features: Sequence[str], outputs: Sequence[str] | None = ()) -> Self:
         """The same by positions, where columns and outputs have these names (None: as it is)."""
         taken: dict[Any, int] = {}
         for feature, sign in self.features.items():
@@ -129,7 +129,7 @@ class Shape(RequirementDefaults):
         unit = np.eye(output_size, dtype=np.int64)
         return unit[[chosen]] - np.delete(unit, chosen, axis=0)
 
-    def of_classes(self, count: int, *, logits: bool) -> Self:
+    def for_classes(self, count: int, *, logits: bool) -> Self:
         """The same about scores of classes: of two, the second is meant where none is named."""
         second = self.output is None and not self.ordered and count == 2
         return replace(self, output=1 if second else self.output, logits=logits)

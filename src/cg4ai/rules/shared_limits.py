@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.records import Array, below
+from cg4ai.records import Array, select_prefixed
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.normal_form import NormalFormDefaults
 
@@ -90,13 +90,13 @@ class SharedRules(NormalFormDefaults):
 
     @property
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """The rules as named arrays, for `restored`."""
+        """The rules as named arrays, for `from_arrays`."""
         return {**self.values.arrays, "prices": self.prices}
 
     @classmethod
-    def restored(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> SharedRules:
+    def from_arrays(cls, stored: Mapping[str, NDArray[Any]], *, input_size: int) -> SharedRules:
         """What `arrays` gave; KeyError or InvalidInput if it is damaged."""
-        return cls(AffineRules.restored(stored, input_size=input_size), stored["prices"])
+        return cls(AffineRules.from_arrays(stored, input_size=input_size), stored["prices"])
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """What `slack` multiplies by in float64, for `with_tensors`."""
@@ -108,6 +108,8 @@ class SharedRules(NormalFormDefaults):
         """The same rules, whose `slack` multiplies by tensors such as `tensors` gave."""
         made = copy.copy(self)
         own = tensors["prices"]
-        object.__setattr__(made, "values", self.values.with_tensors(below(tensors, "values.")))
+        object.__setattr__(
+            made, "values", self.values.with_tensors(select_prefixed(tensors, "values."))
+        )
         object.__setattr__(made, "_tensors", {(own.dtype, own.device): own})
         return made

@@ -28,7 +28,7 @@ class Squares(NamedTuple):
     rest: Array
 
 
-def sum_of_squares(square: Array, name: str) -> Squares:
+def decompose_squares(square: Array, name: str) -> Squares:
     """The square (r, r) as squares; InvalidInput where it is not convex or out of range."""
     half = square / 2 + square.T / 2
     diagonal = np.diag(half)

@@ -11,14 +11,14 @@ import numpy as np
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.requirement import Placed, position_of, whole_number
+from cg4ai.rules.requirement import InputRule, as_whole_number, find_position
 from cg4ai.rules.rows import LinearRows, Rows
 
 PAIR_LIMIT = 5000  # each pair is a dense row over all inputs of the list
 
 
 @dataclass(frozen=True, eq=False)
-class Summed(Placed):
+class MultiInputRule(InputRule):
     """One output at listed inputs, several in each row."""
 
     output: Any = field(default=0, kw_only=True)  # by position, or name where estimators know it
@@ -31,7 +31,7 @@ class Summed(Placed):
                 f"{type(self.inputs).__name__}; give the inputs as an array"
             )
         if not (self.output is None or isinstance(self.output, str)):
-            object.__setattr__(self, "output", whole_number(self.output, "output", least=0))
+            object.__setattr__(self, "output", as_whole_number(self.output, "output", least=0))
 
     @property
     def column(self) -> int:
@@ -41,7 +41,7 @@ class Summed(Placed):
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         if not isinstance(self.output, str):
             return {}
-        return {"output": position_of(self.output, outputs, self.name, "output")}
+        return {"output": find_position(self.output, outputs, self.name, "output")}
 
     def check(self, input_size: int, output_size: int) -> None:
         if isinstance(self.output, str):
@@ -63,7 +63,7 @@ class Summed(Placed):
 
 
 @dataclass(frozen=True, eq=False)
-class Difference(Summed):
+class Difference(MultiInputRule):
     """`f_output(inputs[b]) - f_output(inputs[a]) >= at_least` for each pair (a, b).
 
     `pairs` (m, 2) are positions in the list `inputs`; `at_least` is one number or (m,). With 0 the
@@ -79,8 +79,8 @@ class Difference(Summed):
         cls, lower: Any, higher: Any, at_least: Any = 0.0, *, output: int = 0, name: str = ""
     ) -> Difference:
         """`f(higher[k]) - f(lower[k]) >= at_least` for two lists (m, d) of equal length."""
-        low = arrays.table(lower, "the lower inputs of a Difference")
-        high = arrays.table(higher, "the higher inputs of a Difference")
+        low = arrays.as_table(lower, "the lower inputs of a Difference")
+        high = arrays.as_table(higher, "the higher inputs of a Difference")
         if low.shape != high.shape:
             raise InvalidInput(
                 f"lower and higher inputs are paired one by one, got shapes {low.shape} and "
@@ -98,12 +98,12 @@ class Difference(Summed):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "pairs", self._checked_pairs())
-        least = arrays.vector(self.at_least, "at_least", len(self.pairs))
+        least = arrays.as_vector(self.at_least, "at_least", len(self.pairs))
         object.__setattr__(self, "at_least", least)
         self._refuse_equal_inputs()
 
     def _checked_pairs(self) -> IntArray:
-        given = arrays.matrix(self.pairs, "pairs")
+        given = arrays.as_matrix(self.pairs, "pairs")
         if given.shape[1] != 2:
             raise InvalidInput(f"pairs must have shape (m, 2), got {given.shape}")
         if len(given) > PAIR_LIMIT:

@@ -17,7 +17,7 @@ CHUNK = 8192  # inputs evaluated in one call: bounds memory when pools are large
 SCREENED = 512  # random inputs looked at before a search: evaluating is cheaper than climbing
 
 
-class Predictor(Protocol):
+class OutputModel(Protocol):
     """All that a separator uses of an ensemble."""
 
     @property
@@ -31,7 +31,7 @@ class Predictor(Protocol):
         ...
 
 
-def predictions(mixture: Predictor, inputs: Array) -> Tensor:
+def predictions(mixture: OutputModel, inputs: Array) -> Tensor:
     """Outputs (n, r) in float64 on CPU, without gradients, in chunks."""
     with torch.no_grad():
         parts = [
@@ -41,7 +41,7 @@ def predictions(mixture: Predictor, inputs: Array) -> Tensor:
     return torch.cat(parts).to(device="cpu", dtype=torch.float64)
 
 
-def candidates(region: Region, vertices: int, generator: torch.Generator) -> Array:
+def sample_candidates(region: Region, vertices: int, generator: torch.Generator) -> Array:
     """Inputs to screen, (n, d): the centre, random ones, and up to `vertices` vertices."""
     parts = [torch.as_tensor(region.middle)[None], region.sample(SCREENED, generator)]
     if vertices:
@@ -49,7 +49,7 @@ def candidates(region: Region, vertices: int, generator: torch.Generator) -> Arr
     return torch.cat(parts).numpy()
 
 
-def region_violations(mixture: Predictor, requirement: Requirement, inputs: Array) -> Array:
+def region_violations(mixture: OutputModel, requirement: Requirement, inputs: Array) -> Array:
     """(n, rules) recomputed in float64; refuses predictions that are no numbers."""
     parts = []
     for start in range(0, len(inputs), CHUNK):
@@ -59,11 +59,11 @@ def region_violations(mixture: Predictor, requirement: Requirement, inputs: Arra
             found = requirement.violations(x, mixture.outputs(x).to(torch.float64))
         parts.append(found.cpu().numpy())
     violations = np.concatenate(parts)
-    refuse_not_finite(violations, requirement.name)
+    check_finite(violations, requirement.name)
     return violations
 
 
-def refuse_not_finite(values: Array, name: str) -> None:
+def check_finite(values: Array, name: str) -> None:
     if not np.isfinite(values).all():
         raise InvalidInput(
             f"the mixture's values for {name} are not finite at some inputs; look for members "

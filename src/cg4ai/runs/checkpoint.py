@@ -42,7 +42,7 @@ class Checkpoint:
     note: str = ""
 
 
-class Checkpoints:
+class CheckpointFolder:
     """Reads and writes one checkpoint folder; the caller keeps other writers out."""
 
     def __init__(self, folder: Path) -> None:
@@ -63,7 +63,7 @@ class Checkpoints:
         Only after that is anything removed, so a kill at any moment leaves the checkpoint before
         or this one.
         """
-        content = files.plain({"iteration": iteration, "meta": meta}, "checkpoint")
+        content = files.to_plain({"iteration": iteration, "meta": meta}, "checkpoint")
         reserve = self._current
         if reserve is None:
             with contextlib.suppress(RunFolderError):  # a damaged pointer is about to be replaced
@@ -78,7 +78,7 @@ class Checkpoints:
         except OSError as error:
             if isinstance(error, RunFolderError):
                 raise
-            raise files.unwritable(self.folder, error) from error
+            raise files.make_unwritable_error(self.folder, error) from error
         files.write_arrays(self.folder / slot / "arrays.safetensors", arrays)
         files.write_json(self.folder / slot / "checkpoint.json", content)
         files.write_json(self.folder / "latest.json", {"slot": slot})
@@ -130,7 +130,9 @@ class Checkpoints:
             return None
         slot = files.read_json(path).get("slot")
         if not isinstance(slot, str) or not SLOT.fullmatch(slot):
-            raise files.damaged(path, f"it must name a slot of eight digits, not {slot!r}")
+            raise files.make_damage_error(
+                path, f"it must name a slot of eight digits, not {slot!r}"
+            )
         return slot
 
     def _stack_path(self, record: Any) -> Path:
@@ -166,7 +168,9 @@ class Checkpoints:
             or not isinstance(meta, dict)
             or not isinstance(members, list)
         ):
-            raise files.damaged(path, "it needs a number 'iteration', 'meta' and a list 'members'")
+            raise files.make_damage_error(
+                path, "it needs a number 'iteration', 'meta' and a list 'members'"
+            )
         return content
 
     def _load_slot(self, slot: str) -> Checkpoint:
@@ -175,7 +179,9 @@ class Checkpoints:
         try:
             members = [self._load_stack(record) for record in content["members"]]
         except InvalidInput as error:
-            raise files.damaged(self.folder / slot / "checkpoint.json", str(error)) from error
+            raise files.make_damage_error(
+                self.folder / slot / "checkpoint.json", str(error)
+            ) from error
         return Checkpoint(content["iteration"], content["meta"], arrays, members)
 
     def _stacks_of(self, slot: str) -> set[str]:

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.records import MemberState, below
+from cg4ai.records import MemberState, select_prefixed
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -48,7 +48,7 @@ LARGEST_INTEGER = 2**64  # none in JSON is as large
 
 
 def write_json(path: str | Path, content: Mapping[Any, Any]) -> None:
-    """Write a JSON object atomically, with its seal; takes what `jsonable` takes."""
+    """Write a JSON object atomically, with its seal; takes what `to_jsonable` takes."""
     text = json.dumps(_sealed(content), indent=2, allow_nan=False)
     write_bytes(Path(path), text.encode() + b"\n")
 
@@ -59,12 +59,12 @@ def read_json(path: str | Path) -> dict[str, Any]:
     try:
         return _opened(read_bytes(path))
     except ValueError as error:
-        raise damaged(path, str(error)) from error
+        raise make_damage_error(path, str(error)) from error
 
 
 def json_line(obj: Any) -> bytes:
     """`obj` as one line of JSON without a seal, newline included: for screens and digests."""
-    return json.dumps(jsonable(obj), allow_nan=False).encode() + b"\n"
+    return json.dumps(to_jsonable(obj), allow_nan=False).encode() + b"\n"
 
 
 def append_lines(path: Path, records: Sequence[Any], *, durable: bool = True) -> None:
@@ -93,9 +93,9 @@ def read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         try:
             found.append((line + b"\n", _opened(line)))
         except ValueError as error:
-            raise damaged_line(path, number, str(error)) from error
+            raise make_line_damage_error(path, number, str(error)) from error
     if _goes_on(torn):  # no kill leaves that: its newline has become something else
-        raise damaged_line(path, len(lines) + 1, "something follows the record")
+        raise make_line_damage_error(path, len(lines) + 1, "something follows the record")
     return found
 
 
@@ -127,13 +127,13 @@ def read_arrays(path: str | Path, sha256: str | None = None) -> Arrays:
     path = Path(path)
     arrays, digest = _checked_arrays(path)
     if sha256 is not None and sha256 != digest:
-        raise damaged(path, "it is not the file that was saved with the rest")
+        raise make_damage_error(path, "it is not the file that was saved with the rest")
     return arrays
 
 
 def member_digest(state: MemberState) -> str:
     """SHA-256 of all that a stack of members is: kind, config and arrays."""
-    return _json_digest([state.kind, jsonable(state.config), arrays_digest(state.arrays)])
+    return _json_digest([state.kind, to_jsonable(state.config), arrays_digest(state.arrays)])
 
 
 def member_record(state: MemberState) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def member_states(
     if not isinstance(records, list):
         raise InvalidInput(f"members must be a list of stacks, got {records!r:.80}")
     return [
-        member_state(record, below(arrays, f"{prefix}{number}."))
+        member_state(record, select_prefixed(arrays, f"{prefix}{number}."))
         for number, record in enumerate(records)
     ]
 
@@ -186,7 +186,7 @@ def check_format(path: Path, header: Any, *, expected: str, version: int) -> Non
         )
 
 
-def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
+def to_jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     """`obj` in strict JSON types: dataclasses become dicts, sequences and arrays lists.
 
     Enums give their value, paths their text, non-finite floats the strings named above, and
@@ -194,15 +194,15 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     texts that are such strings are told apart from them, for files that are read back.
     """
 
-    def inside(value: Any, place: str) -> Any:
-        return jsonable(value, place, quoted=quoted)
+    def convert(value: Any, place: str) -> Any:
+        return to_jsonable(value, place, quoted=quoted)
 
     if isinstance(obj, Enum):
-        return inside(obj.value, where)
+        return convert(obj.value, where)
     if isinstance(obj, np.ndarray | np.bool_ | np.integer | np.str_):
-        return inside(obj.tolist(), where)
+        return convert(obj.tolist(), where)
     if isinstance(obj, np.floating):
-        return inside(float(obj), where)
+        return convert(float(obj), where)
     if isinstance(obj, str):
         return QUOTE + obj if quoted and obj.lstrip(QUOTE) in NON_FINITE else obj
     if obj is None or isinstance(obj, bool):
@@ -216,14 +216,14 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else _non_finite_name(obj)
     if isinstance(obj, PurePath):
-        return inside(str(obj), where)
+        return convert(str(obj), where)
     if dataclasses.is_dataclass(obj) and not isinstance(obj, type):
         fields = dataclasses.fields(obj)
-        return {f.name: inside(getattr(obj, f.name), f"{where}.{f.name}") for f in fields}
+        return {f.name: convert(getattr(obj, f.name), f"{where}.{f.name}") for f in fields}
     if isinstance(obj, Mapping):
-        return {_key(key, where): inside(value, f"{where}.{key}") for key, value in obj.items()}
+        return {_key(key, where): convert(value, f"{where}.{key}") for key, value in obj.items()}
     if isinstance(obj, list | tuple):
-        return [inside(value, f"{where}[{index}]") for index, value in enumerate(obj)]
+        return [convert(value, f"{where}[{index}]") for index, value in enumerate(obj)]
     raise InvalidInput(
         f"cannot write {type(obj).__name__} as JSON at {where.lstrip('.') or 'the top'}: use "
         "numbers, texts, booleans, None, lists, mappings, dataclasses or NumPy arrays"
@@ -232,7 +232,7 @@ def jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
 
 def content_digest(content: Mapping[str, Any]) -> str:
     """SHA-256 of what a JSON file says, whatever the order of its fields."""
-    return _json_digest(jsonable(content, quoted=True))
+    return _json_digest(to_jsonable(content, quoted=True))
 
 
 def finite_numbers(value: Any, what: str) -> NDArray[np.float64]:
@@ -252,17 +252,17 @@ def refuse_other(
     """
     names = {*written, *(name for name in optional if name in stated)}
     own = {name: stated[name] for name in names if name in stated}
-    found = difference(own, plain(dict(written)))
+    found = find_difference(own, to_plain(dict(written)))
     if found is not None:
         raise ValueError(found)
 
 
-def plain(content: Any, where: str = "") -> Any:
+def to_plain(content: Any, where: str = "") -> Any:
     """`content` as it reads back after it was written; `where` is the place named in errors."""
-    return _restored(jsonable(content, where, quoted=True))
+    return _restored(to_jsonable(content, where, quoted=True))
 
 
-def difference(one: Any, other: Any, where: str = "it") -> str | None:
+def find_difference(one: Any, other: Any, where: str = "it") -> str | None:
     """Where two contents of JSON files first differ, types and all; None where they are the same.
 
     1, 1.0 and true are three values; not a number is the same as itself.
@@ -283,7 +283,7 @@ def difference(one: Any, other: Any, where: str = "it") -> str | None:
     else:
         same = one == other or (one != one and other != other)
         return None if same else f"{where} is {one!r:.60}, expected {other!r:.60}"
-    found = (difference(*pair) for pair in pairs)
+    found = (find_difference(*pair) for pair in pairs)
     return next((each for each in found if each is not None), None)
 
 
@@ -359,15 +359,15 @@ def open_regular(path: Path, flags: int, mode: str, *, links: bool = False) -> I
 def refuse_link(path: Path) -> None:
     """RunFolderError for a symbolic link: it would lead out of the run's folder."""
     if path.is_symlink():
-        raise damaged(path, "it is a symbolic link, and a run's files lie in its folder")
+        raise make_damage_error(path, "it is a symbolic link, and a run's files lie in its folder")
 
 
-def damaged(path: Path, what: str) -> RunFolderError:
+def make_damage_error(path: Path, what: str) -> RunFolderError:
     """The error for a file that is not as it was written."""
     return RunFolderError(f"{path} is damaged: {what}; restore it from a copy or run again")
 
 
-def damaged_line(path: Path, number: int, what: str) -> RunFolderError:
+def make_line_damage_error(path: Path, number: int, what: str) -> RunFolderError:
     """The same for one line of a file."""
     return RunFolderError(
         f"{path} is damaged: line {number} is not as it was written ({what}); delete that line "
@@ -386,7 +386,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def unwritable(folder: Path, error: OSError) -> RunFolderError:
+def make_unwritable_error(folder: Path, error: OSError) -> RunFolderError:
     """The error for a folder in which nothing can be made."""
     return RunFolderError(
         f"cannot write to {folder}: {error.strerror or error}; choose another --out or change "
@@ -426,7 +426,7 @@ def _restored(plain: Any) -> Any:
 
 
 def _sealed(content: Mapping[Any, Any]) -> dict[str, Any]:
-    plain = jsonable(content, quoted=True)
+    plain = to_jsonable(content, quoted=True)
     if not isinstance(plain, dict) or SEAL in plain:
         raise InvalidInput(f"what is sealed must be a mapping without a key {SEAL!r} of its own")
     return {SEAL: _json_digest(plain), **plain}
@@ -530,11 +530,11 @@ def _checked_arrays(path: Path) -> tuple[Arrays, str]:
         arrays = dict(sorted(load(data).items()))
         header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise damaged(path, f"it is not a complete safetensors file ({error})") from error
+        raise make_damage_error(path, f"it is not a complete safetensors file ({error})") from error
     stored = header.get("__metadata__", {}).get(SEAL)
     digest = arrays_digest(arrays)
     if stored is None:
-        raise damaged(path, "it carries no SHA-256")
+        raise make_damage_error(path, "it carries no SHA-256")
     if stored != digest:
-        raise damaged(path, "its arrays do not match its SHA-256")
+        raise make_damage_error(path, "its arrays do not match its SHA-256")
     return arrays, digest

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import IterationRecord, MemberState
 from cg4ai.runs import files
-from cg4ai.runs.checkpoint import Checkpoint, Checkpoints
+from cg4ai.runs.checkpoint import Checkpoint, CheckpointFolder
 
 RUN_FORMAT = "cg4ai-run"
 RUN_VERSION = 2  # 2: every file is sealed
@@ -56,7 +56,9 @@ class FolderLock:
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK
         if os.path.lexists(path) and not (path.is_file() and not path.is_symlink()):
-            raise files.damaged(path, "it is no regular file")  # a pipe would be waited for
+            raise files.make_damage_error(
+                path, "it is no regular file"
+            )  # a pipe would be waited for
         self._lock = FileLock(path, timeout=0, thread_local=False)
         try:
             self._lock.acquire()
@@ -66,7 +68,7 @@ class FolderLock:
                 "another --out"
             ) from error
         except OSError as error:
-            raise files.unwritable(folder, error) from error
+            raise files.make_unwritable_error(folder, error) from error
         with contextlib.suppress(OSError):  # some systems keep even its holder out of a locked file
             path.write_text(f"process {os.getpid()} on {socket.gethostname()}\n")
 
@@ -98,7 +100,7 @@ class Run:
         self.folder = folder
         self.header = header
         self._lock = lock
-        self._checkpoints = Checkpoints(folder / "checkpoint")
+        self._checkpoints = CheckpointFolder(folder / "checkpoint")
 
     @classmethod
     def create(
@@ -114,7 +116,7 @@ class Run:
             "format": RUN_FORMAT,
             "version": RUN_VERSION,
             "command": command,
-            "settings": files.plain(settings, "settings"),
+            "settings": files.to_plain(settings, "settings"),
             "packages": package_versions(),
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
         }
@@ -122,7 +124,7 @@ class Run:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise files.unwritable(folder, error) from error
+            raise files.make_unwritable_error(folder, error) from error
         lock = FolderLock(folder)
         try:
             _check_free(folder, force)  # again: another process may have been quicker
@@ -136,7 +138,7 @@ class Run:
             lock.release()
             if isinstance(error, RunFolderError):
                 raise
-            raise files.unwritable(folder, error) from error
+            raise files.make_unwritable_error(folder, error) from error
         return cls(folder, files.read_json(folder / "run.json"), lock)
 
     @classmethod
@@ -177,7 +179,7 @@ class Run:
         self, settings: Mapping[str, Any], *, may_differ: Collection[str] = ()
     ) -> None:
         """InvalidSettings that lists every setting (dotted names) unlike the run's own."""
-        now, then = _flat(files.jsonable(settings)), _flat(files.jsonable(self.settings))
+        now, then = _flat(files.to_jsonable(settings)), _flat(files.to_jsonable(self.settings))
         different = [
             f"{name}: the run has {then.get(name, 'none')!r}, now {now.get(name, 'none')!r}"
             for name in sorted(then.keys() | now.keys())
@@ -282,7 +284,9 @@ class Run:
         found = files.read_json(path)
         stated = found.get(SPEAKS_OF, {})
         if not isinstance(stated, dict) or not all(type(one) is str for one in stated.values()):
-            raise files.damaged(path, f"{SPEAKS_OF} must be digests by the names of files")
+            raise files.make_damage_error(
+                path, f"{SPEAKS_OF} must be digests by the names of files"
+            )
         return found
 
     def _digests(self, *, figures: bool = True) -> dict[str, str]:
@@ -324,7 +328,7 @@ class Run:
         lines = files.read_lines(path)
         for number, (_, record) in enumerate(lines, start=1):
             if type(record.get("iteration")) is not int:
-                raise files.damaged_line(path, number, "it is no record of an iteration")
+                raise files.make_line_damage_error(path, number, "it is no record of an iteration")
         return lines
 
     def _readable(self) -> list[str]:
@@ -355,7 +359,7 @@ def _header(folder: Path) -> dict[str, Any]:
     files.check_format(path, header, expected=RUN_FORMAT, version=RUN_VERSION)
     command, settings = header.get("command"), header.get("settings")
     if not isinstance(command, str) or not isinstance(settings, dict):
-        raise files.damaged(path, "it needs a text 'command' and an object 'settings'")
+        raise files.make_damage_error(path, "it needs a text 'command' and an object 'settings'")
     return header
 
 

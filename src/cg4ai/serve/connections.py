@@ -16,9 +16,9 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.clock import Deadline
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.serve.gate import DEADLINE, OTHER
-from cg4ai.serve.limits import Limits, Refusal, too_many_connections, too_slow_to_read
+from cg4ai.serve.limits import Refusal, ServeLimits, refuse_connection, refuse_slow_body
 from cg4ai.serve.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Connection(H11Protocol):
     def __init__(
         self,
         *given: Any,
-        limits: Limits,
+        limits: ServeLimits,
         metrics: Metrics,
-        turned_away: set[TurnedAway],
+        turned_away: set[RefusingProtocol],
         **named: Any,
     ) -> None:
         super().__init__(*given, **named)
@@ -46,7 +46,7 @@ class Connection(H11Protocol):
         self._limits = limits
         self._metrics = metrics
         self._turned_away = turned_away
-        self._states = optional("h11")
+        self._states = import_optional("h11")
         self._arrival: asyncio.TimerHandle | None = None
         self._reading: asyncio.TimerHandle | None = None
 
@@ -59,9 +59,9 @@ class Connection(H11Protocol):
             super().connection_made(transport)
             self._expect_request()
             return
-        self._metrics.answered(OTHER, HTTPStatus.SERVICE_UNAVAILABLE, 0.0)
+        self._metrics.count_answer(OTHER, HTTPStatus.SERVICE_UNAVAILABLE, 0.0)
         if len(self._turned_away) < self._limits.connections:
-            transport.set_protocol(TurnedAway(transport, self._turned_away, self._limits))
+            transport.set_protocol(RefusingProtocol(transport, self._turned_away, self._limits))
         else:  # not even words, or refusals would hold what connections may not
             transport.abort()
 
@@ -101,8 +101,8 @@ class Connection(H11Protocol):
     def _is_late(self) -> None:
         """Say so of a head that has not come; of a body it is said by whoever waits for it."""
         if self.conn.their_state is self._states.IDLE and not self.transport.is_closing():
-            self._metrics.answered(OTHER, HTTPStatus.REQUEST_TIMEOUT, self._limits.seconds)
-            self.transport.write(as_bytes(too_slow_to_read(self._limits)))
+            self._metrics.count_answer(OTHER, HTTPStatus.REQUEST_TIMEOUT, self._limits.seconds)
+            self.transport.write(format_refusal(refuse_slow_body(self._limits)))
             self.transport.close()
         self._cut_after(GRACE_S)
 
@@ -136,7 +136,7 @@ class Connection(H11Protocol):
         self._cut_after(GRACE_S)
 
 
-class TurnedAway(asyncio.Protocol):
+class RefusingProtocol(asyncio.Protocol):
     """A connection too many: it is told so, and what it sends is thrown away until it is cut.
 
     Closed at once, with bytes that nobody has read, it would be reset before its client has the
@@ -144,11 +144,11 @@ class TurnedAway(asyncio.Protocol):
     """
 
     def __init__(
-        self, transport: asyncio.Transport, others: set[TurnedAway], limits: Limits
+        self, transport: asyncio.Transport, others: set[RefusingProtocol], limits: ServeLimits
     ) -> None:
         self._others = others
         others.add(self)
-        transport.write(as_bytes(too_many_connections(limits)))
+        transport.write(format_refusal(refuse_connection(limits)))
         self._end = asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -156,14 +156,14 @@ class TurnedAway(asyncio.Protocol):
         self._others.discard(self)
 
 
-def bounded_connections(limits: Limits, metrics: Metrics) -> Callable[..., Connection]:
+def bounded_connections(limits: ServeLimits, metrics: Metrics) -> Callable[..., Connection]:
     """What makes the connections of one server, in place of uvicorn's own class."""
-    own = optional("uvicorn.protocols.http.h11_impl").H11Protocol
+    own = import_optional("uvicorn.protocols.http.h11_impl").H11Protocol
     kind = type("Connection", (Connection, own), {})
     return partial(kind, limits=limits, metrics=metrics, turned_away=set())
 
 
-def as_bytes(refusal: Refusal) -> bytes:
+def format_refusal(refusal: Refusal) -> bytes:
     """A refusal as HTTP has it, where no request has reached the application."""
     body = json.dumps({"error": str(refusal)}).encode()
     headers = {

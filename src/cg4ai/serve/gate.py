@@ -26,7 +26,7 @@ HEADERS = (
 )
 
 
-def checked_token(given: str | None) -> str | None:
+def read_token(given: str | None) -> str | None:
     """The token from the environment; None where there is none, refused where it cannot be sent."""
     if given is None:
         return None
@@ -38,7 +38,7 @@ def checked_token(given: str | None) -> str | None:
     return given
 
 
-class Gate:
+class TokenGate:
     """An ASGI application around another: refuses requests without the token, and counts all."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Gate:
             return
         started, code = clock.now(), 500
 
-        async def counted(message: Message) -> None:
+        async def send_counted(message: Message) -> None:
             nonlocal code
             if message["type"] == "http.response.start":
                 code = message["status"]
@@ -71,10 +71,10 @@ class Gate:
 
         try:
             allowed = scope["path"] == OPEN or self._knows(scope["headers"])
-            await (self._app if allowed else self._refused)(scope, receive, counted)
+            await (self._app if allowed else self._refused)(scope, receive, send_counted)
         finally:
             endpoint = scope["path"] if scope["path"] in self._endpoints else OTHER
-            self._metrics.answered(endpoint, code, clock.now() - started)
+            self._metrics.count_answer(endpoint, code, clock.now() - started)
 
     def _knows(self, headers: Collection[tuple[bytes, bytes]]) -> bool:
         """Whether the request has the token, if one is asked for."""

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cg4ai.errors import Cg4aiError
-from cg4ai.settings import Checked, setting
+from cg4ai.settings import CheckedSettings, setting
 
 MIB = 2**20
 BUSY = 503
 
 
 @dataclass(frozen=True)
-class Limits(Checked):
+class ServeLimits(CheckedSettings):
     """Of one request its body, rows and seconds; how many requests and connections at once."""
 
     body_mib: float = setting(32.0, least=0.001, most=1024)
@@ -37,36 +37,36 @@ class Refusal(Cg4aiError):
         self.headers = dict(headers or {})
 
 
-class Places:
+class RequestSlots:
     """The requests that are being answered, of which there are never more than allowed.
 
     As a context a place for what is done within; from any thread.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: ServeLimits) -> None:
         self._limits = limits
         self._lock = threading.Lock()
         self.taken = 0
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """A place for one more, or a refusal."""
         with self._lock:
             if self.taken >= self._limits.waiting:
-                raise too_busy(self._limits)
+                raise refuse_when_busy(self._limits)
             self.taken += 1
 
-    def leave(self) -> None:
+    def release(self) -> None:
         with self._lock:
             self.taken -= 1
 
     def __enter__(self) -> None:
-        self.take()
+        self.acquire()
 
     def __exit__(self, *exception: object) -> None:
-        self.leave()
+        self.release()
 
 
-def too_large(limits: Limits) -> Refusal:
+def refuse_large_body(limits: ServeLimits) -> Refusal:
     """What is left of the body is not read, so that the connection is of no more use."""
     return Refusal(
         413,
@@ -76,7 +76,7 @@ def too_large(limits: Limits) -> Refusal:
     )
 
 
-def too_many_rows(rows: int, limits: Limits) -> Refusal:
+def refuse_many_rows(rows: int, limits: ServeLimits) -> Refusal:
     return Refusal(
         413,
         f"the request has {rows} rows, this server takes {limits.rows} at once; send them in "
@@ -84,7 +84,7 @@ def too_many_rows(rows: int, limits: Limits) -> Refusal:
     )
 
 
-def too_slow_to_read(limits: Limits) -> Refusal:
+def refuse_slow_body(limits: ServeLimits) -> Refusal:
     return Refusal(
         408,
         f"the request did not arrive within {limits.seconds:g} s; send fewer rows at once",
@@ -92,7 +92,7 @@ def too_slow_to_read(limits: Limits) -> Refusal:
     )
 
 
-def too_long(limits: Limits) -> Refusal:
+def refuse_long_answer(limits: ServeLimits) -> Refusal:
     return Refusal(
         504,
         f"no answer within {limits.seconds:g} s, which is what this server allows; send fewer "
@@ -100,7 +100,7 @@ def too_long(limits: Limits) -> Refusal:
     )
 
 
-def too_busy(limits: Limits) -> Refusal:
+def refuse_when_busy(limits: ServeLimits) -> Refusal:
     return Refusal(
         BUSY,
         f"{limits.waiting} requests are being answered already; try again soon",
@@ -108,7 +108,7 @@ def too_busy(limits: Limits) -> Refusal:
     )
 
 
-def too_many_connections(limits: Limits) -> Refusal:
+def refuse_connection(limits: ServeLimits) -> Refusal:
     return Refusal(
         BUSY,
         f"{limits.connections} connections are open already, which is what this server holds; "

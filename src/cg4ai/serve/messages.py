@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps.csv_tables import CsvTable, as_number
-from cg4ai.apps.json_tables import ROWS, json_table, kind_of, only_known, parsed
-from cg4ai.apps.predictions import Asked
+from cg4ai.apps.json_tables import ROWS, json_table, kind_of, parse_json, refuse_unknown_keys
+from cg4ai.apps.predictions import PredictionOptions
 from cg4ai.errors import InvalidInput, SolverFailure, out_of_memory
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.pages.page import POLICY
 from cg4ai.report.tables import json_text
 from cg4ai.serve.gate import TOKEN, Message, Receive, Send
-from cg4ai.serve.limits import Limits, Refusal, too_many_rows
+from cg4ai.serve.limits import Refusal, ServeLimits, refuse_many_rows
 
 if TYPE_CHECKING:
     from fastapi import FastAPI, Request, Response
@@ -35,25 +35,25 @@ class Question:
     """Rows, and what is wanted for each."""
 
     table: CsvTable
-    asked: Asked
+    asked: PredictionOptions
 
 
-def question_of(body: bytes, limits: Limits, *, explain: bool) -> Question:
+def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
     """What a body asks for; `explain` where that is asked for in any case."""
-    content = parsed(body, NAME)
+    content = parse_json(body, NAME)
     if not isinstance(content, dict):
         raise InvalidInput(
             f'{NAME} is {kind_of(content)}; expected an object such as {{"rows": [{{"column": '
             "1.5, ...}, ...]}"
         )
-    only_known(content, KEYS, NAME)
+    refuse_unknown_keys(content, KEYS, NAME)
     rows = content.get(ROWS)
     if isinstance(rows, list) and len(rows) > limits.rows:
-        raise too_many_rows(len(rows), limits)
+        raise refuse_many_rows(len(rows), limits)
     switches = {name: _switch(content.get(name, False), name) for name in SWITCHES}
     if explain:
         switches["explain"] = True
-    asked = Asked(**switches, fallback=_gap(content.get(FALLBACK)))
+    asked = PredictionOptions(**switches, fallback=_gap(content.get(FALLBACK)))
     return Question(json_table(rows, Path(NAME)), asked)
 
 
@@ -86,37 +86,37 @@ UNEXPECTED = "unexpected failure of the server; its log says more"
 NO_MEMORY = "there is not enough memory for so many rows; send fewer at once"
 
 
-def body(content: bytes | str, media_type: str) -> Response:
+def make_body(content: bytes | str, media_type: str) -> Response:
     """Content as it is."""
-    made: Response = optional("fastapi").Response(content, media_type=media_type)
+    made: Response = import_optional("fastapi").Response(content, media_type=media_type)
     return made
 
 
-def json(value: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def make_json(value: Any, code: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A value as JSON."""
-    kind = optional("fastapi").Response
+    kind = import_optional("fastapi").Response
     made: Response = kind(json_text(value), code, dict(headers or {}), JSON)
     return made
 
 
-def html(text: str) -> Response:
+def make_html(text: str) -> Response:
     """A page, which the browser is told to fetch nothing for."""
     headers = {"Content-Security-Policy": POLICY, "Vary": "Accept"}
-    made: Response = optional("fastapi").Response(text, 200, headers, "text/html")
+    made: Response = import_optional("fastapi").Response(text, 200, headers, "text/html")
     return made
 
 
-def error(words: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
+def make_error(words: str, code: int, headers: Mapping[str, str] | None = None) -> Response:
     """One line of words."""
     line = " ".join(words.split())
     short = line if len(line) <= LONGEST else f"{line[:LONGEST]} ..."
-    return json({"error": short}, code, headers)
+    return make_json({"error": short}, code, headers)
 
 
-async def without_token(scope: Message, receive: Receive, send: Send) -> None:
+async def make_token_refusal(scope: Message, receive: Receive, send: Send) -> None:
     """The answer to whoever has no token, as an ASGI application."""
     words = f"this server asks for the token in {TOKEN}: send Authorization: Bearer TOKEN"
-    await error(words, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+    await make_error(words, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
 
 
 def handle_errors(app: FastAPI) -> None:
@@ -124,27 +124,27 @@ def handle_errors(app: FastAPI) -> None:
     kinds = (Refusal, InvalidInput, SolverFailure, MemoryError, RuntimeError)
     for kind in kinds:
         app.add_exception_handler(kind, _expected)
-    app.add_exception_handler(optional("fastapi.exceptions").StarletteHTTPException, _http)
+    app.add_exception_handler(import_optional("fastapi.exceptions").StarletteHTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
 
 
 async def _expected(request: Request, fault: Exception) -> Response:
     if isinstance(fault, Refusal):
-        return error(str(fault), fault.status, fault.headers)
+        return make_error(str(fault), fault.status, fault.headers)
     if isinstance(fault, InvalidInput):
-        return error(str(fault), 422)
+        return make_error(str(fault), 422)
     if isinstance(fault, SolverFailure):
-        return error(f"{fault}; leave out the fallback, or send other rows", 503)
+        return make_error(f"{fault}; leave out the fallback, or send other rows", 503)
     if out_of_memory(fault):
-        return error(NO_MEMORY, 503)
+        return make_error(NO_MEMORY, 503)
     raise fault
 
 
 async def _http(request: Request, fault: Any) -> Response:
     path = request.scope["path"]  # of request.url, a wrong Host would be an error of its own
     words = f"{request.method} {path}: {fault.detail}; GET /docs lists what there is"
-    return error(words, fault.status_code, fault.headers)
+    return make_error(words, fault.status_code, fault.headers)
 
 
 async def _unexpected(request: Request, fault: Exception) -> Response:
-    return error(UNEXPECTED, 500)
+    return make_error(UNEXPECTED, 500)

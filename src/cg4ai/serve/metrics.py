@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cg4ai.apps.predictions import Predictions
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 
 if TYPE_CHECKING:
-    from cg4ai.report.card import Card
+    from cg4ai.report.card import ModelCard
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
@@ -18,7 +18,7 @@ class Metrics:
     """Counters of one server; `waiting` says how many requests there are now."""
 
     def __init__(self, waiting: Callable[[], float]) -> None:
-        made = optional("prometheus_client")
+        made = import_optional("prometheus_client")
         self._text = made.generate_latest
         self.content_type: str = made.CONTENT_TYPE_LATEST
         self.registry = made.CollectorRegistry()
@@ -56,27 +56,27 @@ class Metrics:
             "cg4ai_requests_waiting", "Requests that are read, wait or are computed.", **own
         ).set_function(waiting)
 
-    def answered(self, endpoint: str, code: int, seconds: float) -> None:
+    def count_answer(self, endpoint: str, code: int, seconds: float) -> None:
         """Count a request that was answered, or refused."""
         self._requests.labels(endpoint, str(code)).inc()
         self._seconds.labels(endpoint).observe(seconds)
 
-    def predicted(self, found: Predictions) -> None:
+    def count_rows(self, found: Predictions) -> None:
         """Count the rows of an answer."""
         self._rows.inc(len(found.rows))
         self._outside.inc(int(found.outside.sum()))
         self._moved.inc(found.moved or 0)
 
-    def loaded(self, card: Card) -> None:
+    def record_run(self, card: ModelCard) -> None:
         """Say which run answers from now on."""
         self._model.clear()
         self._model.labels(card.model, card.application, card.version).set(1)
 
-    def reloaded(self, outcome: str) -> None:
+    def count_reload(self, outcome: str) -> None:
         """Count an attempt to load the run anew."""
         self._reloads.labels(outcome).inc()
 
-    def text(self) -> bytes:
+    def format_text(self) -> bytes:
         """All of it, for Prometheus."""
         content: bytes = self._text(self.registry)
         return content

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps.protocol import InputColumn
-from cg4ai.extras import optional
-from cg4ai.report.card import Card
+from cg4ai.extras import import_optional
+from cg4ai.report.card import ModelCard
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -24,20 +24,23 @@ REFUSALS = {
 }
 
 
-def reference(name: str) -> dict[str, str]:
+def make_reference(name: str) -> dict[str, str]:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def content(schema: dict[str, Any]) -> dict[str, Any]:
+def make_content(schema: dict[str, Any]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": schema}}}
 
 
-def refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
+def describe_refusals(*codes: int) -> dict[int | str, dict[str, Any]]:
     """Answers of these codes, each an object with one line of words."""
-    return {code: {"description": REFUSALS[code], **content(reference(ERROR))} for code in codes}
+    return {
+        code: {"description": REFUSALS[code], **make_content(make_reference(ERROR))}
+        for code in codes
+    }
 
 
-def predictions() -> dict[str, Any]:
+def describe_predictions() -> dict[str, Any]:
     """What `add_api_route` is told of predictions, beside path and function."""
     answer = {
         "type": "object",
@@ -61,35 +64,35 @@ def predictions() -> dict[str, Any]:
         "methods": ["POST"],
         "description": "Columns are matched by name, further ones are ignored; all rows have the "
         "same columns. Rows outside the region of the guarantee are marked.",
-        "openapi_extra": {"requestBody": {"required": True, **content(_request())}},
+        "openapi_extra": {"requestBody": {"required": True, **make_content(_request())}},
         "responses": {
-            200: {"description": "A row of answers for each.", **content(answer)},
-            **refusals(401, 408, 413, 415, 422, 503, 504),
+            200: {"description": "A row of answers for each.", **make_content(answer)},
+            **describe_refusals(401, 408, 413, 415, 422, 503, 504),
         },
     }
 
 
-def looking(kind: str, *, token: bool) -> dict[str, Any]:
+def describe_lookup(kind: str, *, token: bool) -> dict[str, Any]:
     """The same of what is only looked at, which is of this media type."""
     answer = {"description": "The answer.", "content": {kind: {}}}
-    return {"methods": ["GET"], "responses": {200: answer, **refusals(*[401] * token)}}
+    return {"methods": ["GET"], "responses": {200: answer, **describe_refusals(*[401] * token)}}
 
 
-def reloading() -> dict[str, Any]:
+def describe_reload() -> dict[str, Any]:
     """The same of loading the run anew."""
     properties = {"model": {"type": "string"}, "changed": {"type": "boolean"}}
     answer = {"type": "object", "properties": properties}
     return {
         "methods": ["POST"],
         "responses": {
-            200: {"description": "Loaded; whether it is another one.", **content(answer)},
-            **refusals(401, 409, 503),
+            200: {"description": "Loaded; whether it is another one.", **make_content(answer)},
+            **describe_refusals(401, 409, 503),
         },
     }
 
 
 def _request() -> dict[str, Any]:
-    def switch(words: str) -> dict[str, Any]:
+    def make_switch(words: str) -> dict[str, Any]:
         return {"type": "boolean", "default": False, "description": words}
 
     return {
@@ -100,12 +103,12 @@ def _request() -> dict[str, Any]:
             "rows": {
                 "type": "array",
                 "minItems": 1,
-                "items": reference(ROW),
+                "items": make_reference(ROW),
                 "description": "Objects by column name; / says which columns there must be.",
             },
-            "details": switch("What follows, too: of a router each link's utilisation."),
-            "explain": switch("How strongly each rule is kept, as /explain says in any case."),
-            "refuse_outside": switch("Refuse rows outside the region of a rule."),
+            "details": make_switch("What follows, too: of a router each link's utilisation."),
+            "explain": make_switch("How strongly each rule is kept, as /explain says in any case."),
+            "refuse_outside": make_switch("Refuse rows outside the region of a rule."),
             "fallback": {
                 "type": ["number", "null"],
                 "minimum": 0,
@@ -115,9 +118,9 @@ def _request() -> dict[str, Any]:
     }
 
 
-def document(app: FastAPI, card: Card, *, token: bool) -> dict[str, Any]:
+def make_document(app: FastAPI, card: ModelCard, *, token: bool) -> dict[str, Any]:
     """The whole document, for the run that answers now."""
-    made: dict[str, Any] = optional("fastapi.openapi.utils").get_openapi(
+    made: dict[str, Any] = import_optional("fastapi.openapi.utils").get_openapi(
         title="cg4ai serve",
         version=card.version,
         description=f"{card.interface.title[0].upper()}{card.interface.title[1:]}. {card.sentence}",

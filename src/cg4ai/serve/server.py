@@ -19,12 +19,12 @@ import torch
 
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.serve.connections import bounded_connections
 from cg4ai.serve.gate import TOKEN
-from cg4ai.serve.limits import BUSY, Limits, Refusal
+from cg4ai.serve.limits import BUSY, Refusal, ServeLimits
 from cg4ai.serve.service import Service
-from cg4ai.serve.web import made_app
+from cg4ai.serve.web import make_app
 
 HEADER, SUMMARY = "run.json", "summary.json"
 WATCHED = (RECORD, SUMMARY)
@@ -36,7 +36,7 @@ State = tuple[tuple[int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
-class Place:
+class ServerOptions:
     """Where to listen, who may call, and how often to look for a new run (0: never)."""
 
     host: str = "127.0.0.1"
@@ -45,7 +45,7 @@ class Place:
     watch_s: float = 0.0
 
 
-def serve(folder: Path, place: Place, limits: Limits) -> None:
+def serve(folder: Path, place: ServerOptions, limits: ServeLimits) -> None:
     """Answer requests until the process is told to end; KeyboardInterrupt by Ctrl-C.
 
     What ends it is its own, from before it says that it is there until the last answer: between
@@ -53,13 +53,13 @@ def serve(folder: Path, place: Place, limits: Limits) -> None:
     a process that may ignore it, as a shell's background jobs do.
     """
     for package in ("fastapi", "prometheus_client", "uvicorn"):
-        optional(package)  # what is missing is said before anything is loaded
+        import_optional(package)  # what is missing is said before anything is loaded
     torch.set_num_threads(1)  # one thread computes, and members are small
     _allow_files(limits)
-    with Signals() as signals, _listening(place) as listener:
+    with SignalHandlers() as signals, _listening(place) as listener:
         service = Service(folder, limits)
         address = _address(listener)
-        app = made_app(service, token=place.token, address=address)
+        app = make_app(service, token=place.token, address=address)
         signals.server = server = _uvicorn(app, service)
         _say(service, place, address)
         asyncio.run(_run(server, service, listener, place, signals))
@@ -68,7 +68,7 @@ def serve(folder: Path, place: Place, limits: Limits) -> None:
 
 
 def _uvicorn(app: Any, service: Service) -> Any:
-    uvicorn = optional("uvicorn")
+    uvicorn = import_optional("uvicorn")
     server = uvicorn.Server(
         uvicorn.Config(
             app,
@@ -81,18 +81,18 @@ def _uvicorn(app: Any, service: Service) -> Any:
             timeout_graceful_shutdown=int(service.limits.seconds) + GRACE_S,
         )
     )
-    server.capture_signals = nullcontext  # `Signals` has them
+    server.capture_signals = nullcontext  # `SignalHandlers` has them
     return server
 
 
-def _say(service: Service, place: Place, address: str) -> None:
+def _say(service: Service, place: ServerOptions, address: str) -> None:
     card = service.current.card
     print(
         f"Serving {card.interface.title} on {address} (model {card.model[:12]}). {card.sentence} "
         "Stop with Ctrl-C.",
         flush=True,
     )
-    if place.token is None and not local(place.host):
+    if place.token is None and not is_local(place.host):
         print(
             f"warning: {place.host} can be reached from other machines, and no token is asked "
             f"for; set {TOKEN}, or listen on 127.0.0.1",
@@ -101,7 +101,7 @@ def _say(service: Service, place: Place, address: str) -> None:
         )
 
 
-def local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether only this machine reaches a host."""
     with suppress(ValueError):
         return ipaddress.ip_address(host).is_loopback
@@ -112,7 +112,7 @@ def local(host: str) -> bool:
 
 
 @contextmanager
-def _listening(place: Place) -> Iterator[socket.socket]:
+def _listening(place: ServerOptions) -> Iterator[socket.socket]:
     """A socket that listens: taken before a run is loaded, so that a taken port is said at once."""
     try:
         found = socket.getaddrinfo(
@@ -134,7 +134,7 @@ def _listening(place: Place) -> Iterator[socket.socket]:
         listener.close()
 
 
-def _allow_files(limits: Limits) -> None:
+def _allow_files(limits: ServeLimits) -> None:
     """Have the process open as many files as its connections, and those turned away, need."""
     try:
         import resource
@@ -160,7 +160,7 @@ def _address(listener: socket.socket) -> str:
 # ---- signals and new runs ------------------------------------------------------------------------
 
 
-class Signals:
+class SignalHandlers:
     """What ends a server and what has it load anew; nothing of it is lost while it starts or ends.
 
     Before there is a `server`, SIGINT and SIGTERM end the process at once. Afterwards they have it
@@ -209,13 +209,17 @@ class Signals:
 
 
 async def _run(
-    server: Any, service: Service, listener: socket.socket, place: Place, signals: Signals
+    server: Any,
+    service: Service,
+    listener: socket.socket,
+    place: ServerOptions,
+    signals: SignalHandlers,
 ) -> None:
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Task[Any]] = set()  # the loop itself keeps no hold of them
 
     def begin_reload() -> None:
-        task = loop.create_task(reloaded(service))
+        task = loop.create_task(try_reload(service))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -223,7 +227,7 @@ async def _run(
     if signals.reload_asked:
         begin_reload()
     if place.watch_s > 0:
-        tasks.add(loop.create_task(watch(service, place.watch_s)))
+        tasks.add(loop.create_task(watch_folder(service, place.watch_s)))
     try:
         await server.serve(sockets=[listener])
     finally:
@@ -232,7 +236,7 @@ async def _run(
             task.cancel()
 
 
-async def reloaded(service: Service) -> bool:
+async def try_reload(service: Service) -> bool:
     """Load the run anew, and say in the log what came of it; False if there was no place for it."""
     try:
         if await service.reload():
@@ -243,13 +247,13 @@ async def reloaded(service: Service) -> bool:
     return True
 
 
-async def watch(service: Service, every_s: float) -> None:
+async def watch_folder(service: Service, every_s: float) -> None:
     """Reload whenever a finished run has come into the folder."""
     seen = state_of(service.folder)
     while True:
         await asyncio.sleep(every_s)
         now = state_of(service.folder)
-        if now != seen and finished(service.folder) and await reloaded(service):
+        if now != seen and is_finished(service.folder) and await try_reload(service):
             seen = now
 
 
@@ -258,7 +262,7 @@ def state_of(folder: Path) -> State:
     return tuple(_stamp(folder / name) for name in WATCHED)
 
 
-def finished(folder: Path) -> bool:
+def is_finished(folder: Path) -> bool:
     """Whether a run there has come to its end, or an ensemble lies there without one."""
     whole = (folder / SUMMARY).exists() or not (folder / HEADER).exists()
     return whole and (folder / RECORD).exists()

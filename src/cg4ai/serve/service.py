@@ -16,17 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.predictions import Predictor
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.clock import Deadline
 from cg4ai.errors import Cg4aiError
-from cg4ai.report.card import Card, card_of
+from cg4ai.report.card import ModelCard, card_of
 from cg4ai.serve.limits import (
-    Limits,
-    Places,
     Refusal,
-    too_large,
-    too_long,
-    too_slow_to_read,
+    RequestSlots,
+    ServeLimits,
+    refuse_large_body,
+    refuse_long_answer,
+    refuse_slow_body,
 )
 from cg4ai.serve.messages import question_of
 from cg4ai.serve.metrics import Metrics
@@ -35,18 +35,18 @@ NO_ROWS = CsvTable(Path("no rows"), (), [], [])
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedRun:
     """A run that is ready to answer; `note` says what of it is missing, and `why` for the log."""
 
-    predictor: Predictor
-    card: Card
+    predictor: RunPredictor
+    card: ModelCard
     note: str = ""
     why: str = ""
 
 
-def load(folder: Path) -> Loaded:
+def load_run(folder: Path) -> LoadedRun:
     """The run in a folder with all that answers need, so that none waits for a file later."""
-    predictor = Predictor.of(folder)
+    predictor = RunPredictor.from_folder(folder)
     card = card_of(folder, predictor)
     try:
         predictor.rules(NO_ROWS)
@@ -55,20 +55,20 @@ def load(folder: Path) -> Loaded:
             "the files of the rules are not there as they were in training: explanations give "
             "what is recorded of each rule, and no slack"
         )
-        return Loaded(replace(predictor, recorded_only=True), card, note, str(error))
-    return Loaded(predictor, card)
+        return LoadedRun(replace(predictor, recorded_only=True), card, note, str(error))
+    return LoadedRun(predictor, card)
 
 
 class Service:
     """Answers requests by the run in a folder, until another is loaded from there."""
 
-    def __init__(self, folder: Path, limits: Limits | None = None) -> None:
+    def __init__(self, folder: Path, limits: ServeLimits | None = None) -> None:
         self.folder = folder.absolute()
-        self.limits = limits or Limits()
-        self.places = Places(self.limits)
+        self.limits = limits or ServeLimits()
+        self.places = RequestSlots(self.limits)
         self.metrics = Metrics(lambda: self.places.taken)
         self.trouble = ""  # why the last reload failed
-        self.current = load(self.folder)
+        self.current = load_run(self.folder)
         self._took_over()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="predictions")
         self._reloading = asyncio.Lock()
@@ -94,51 +94,51 @@ class Service:
         `InvalidInput` where it is wrong.
         """
         deadline, loaded = deadline or Deadline.after(self.limits.seconds), self.current
-        self.places.take()
+        self.places.acquire()
         try:
             content = await self._read(body, declared, deadline)
         except BaseException:
-            self.places.leave()
+            self.places.release()
             raise
         work = self._worker.submit(self._in_place, loaded, content, deadline, explain=explain)
         try:
-            async with asyncio.timeout(deadline.left()):
+            async with asyncio.timeout(deadline.compute_seconds_left()):
                 # not cancelled: it keeps its place, and its memory, until the worker is past it
                 return await asyncio.shield(asyncio.wrap_future(work))
         except TimeoutError:
-            raise too_long(self.limits) from None
+            raise refuse_long_answer(self.limits) from None
 
     async def _read(self, body: AsyncIterator[bytes], declared: int, deadline: Deadline) -> bytes:
         """The whole body; no more of it than is allowed is ever held."""
         if declared > self.limits.body_bytes:
-            raise too_large(self.limits)
+            raise refuse_large_body(self.limits)
         parts, size = [], 0
         try:
-            async with asyncio.timeout(deadline.left()):
+            async with asyncio.timeout(deadline.compute_seconds_left()):
                 async for part in body:
                     size += len(part)
                     if size > self.limits.body_bytes:
-                        raise too_large(self.limits)
+                        raise refuse_large_body(self.limits)
                     parts.append(part)
         except TimeoutError:
-            raise too_slow_to_read(self.limits) from None
+            raise refuse_slow_body(self.limits) from None
         return b"".join(parts)
 
     def _in_place(
-        self, loaded: Loaded, content: bytes, deadline: Deadline, *, explain: bool
+        self, loaded: LoadedRun, content: bytes, deadline: Deadline, *, explain: bool
     ) -> bytes:
         """The answer, computed by the worker; then the place is free for another."""
         try:
             return self._computed(loaded, content, deadline, explain=explain)
         finally:
-            self.places.leave()
+            self.places.release()
 
     def _computed(
-        self, loaded: Loaded, content: bytes, deadline: Deadline, *, explain: bool
+        self, loaded: LoadedRun, content: bytes, deadline: Deadline, *, explain: bool
     ) -> bytes:
         def pause() -> None:
             if deadline.passed:
-                raise too_long(self.limits)
+                raise refuse_long_answer(self.limits)
 
         pause()
         question = question_of(content, self.limits, explain=explain)
@@ -148,7 +148,7 @@ class Service:
         )
         pause()
         text = found.as_json(loaded.card.model)
-        self.metrics.predicted(found)
+        self.metrics.count_rows(found)
         return text.encode()
 
     # ---- another run ------------------------------------------------------------------------
@@ -158,20 +158,20 @@ class Service:
         with self.places:
             async with self._reloading:
                 try:
-                    loaded = await asyncio.to_thread(load, self.folder)
+                    loaded = await asyncio.to_thread(load_run, self.folder)
                 except (Cg4aiError, MemoryError, OSError) as error:
                     raise self._not_reloaded(error) from error
                 changed = loaded.card.model != self.current.card.model
                 self.current, self.trouble = loaded, ""
                 self._took_over()
-                self.metrics.reloaded("loaded" if changed else "unchanged")
+                self.metrics.count_reload("loaded" if changed else "unchanged")
                 return changed
 
     def _not_reloaded(self, error: BaseException) -> Refusal:
         words = str(error) or type(error).__name__
         print(f"not reloaded, the old run stays: {words}", file=sys.stderr, flush=True)
-        self.metrics.reloaded("failed")
-        self.trouble = without_paths(words, self.folder)
+        self.metrics.count_reload("failed")
+        self.trouble = hide_paths(words, self.folder)
         return Refusal(
             409, f"the run there now cannot be loaded, the old one stays: {self.trouble}"
         )
@@ -179,12 +179,12 @@ class Service:
     def _took_over(self) -> None:
         """Say in metrics and log which run answers from now on."""
         loaded = self.current
-        self.metrics.loaded(loaded.card)
+        self.metrics.record_run(loaded.card)
         if loaded.note:
             print(f"note: {loaded.note} ({loaded.why})", file=sys.stderr, flush=True)
 
 
-def without_paths(text: str, folder: Path) -> str:
+def hide_paths(text: str, folder: Path) -> str:
     """A message that names no place of this machine: the folder of the run is called RUN."""
     for name in (str(folder), str(folder.resolve())):
         text = text.replace(name, "RUN")

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.serve import messages as replies
 from cg4ai.serve import openapi
-from cg4ai.serve.gate import DEADLINE, OPEN, Gate
+from cg4ai.serve.gate import DEADLINE, OPEN, TokenGate
 from cg4ai.serve.limits import Refusal
 from cg4ai.serve.pages import card_page, endpoints_page
 from cg4ai.serve.service import Service
@@ -26,9 +26,9 @@ MOST_DIGITS = 18  # of a body's length
 Endpoint = Callable[["Request"], Awaitable["Response"]]
 
 
-def made_app(service: Service, *, token: str | None = None, address: str = "") -> FastAPI:
+def make_app(service: Service, *, token: str | None = None, address: str = "") -> FastAPI:
     """The application that serves a run; `address` is where, for those who do not name it."""
-    fastapi = optional("fastapi")
+    fastapi = import_optional("fastapi")
 
     @asynccontextmanager
     async def lifespan(_: Any) -> AsyncIterator[None]:
@@ -47,11 +47,11 @@ def made_app(service: Service, *, token: str | None = None, address: str = "") -
     paths = endpoints.add()
     replies.handle_errors(app)
     app.add_middleware(
-        Gate,
+        TokenGate,
         token=token,
         metrics=service.metrics,
         endpoints=paths,
-        refused=replies.without_token,
+        refused=replies.make_token_refusal,
     )
     return app
 
@@ -67,9 +67,9 @@ class Endpoints:
 
     def add(self) -> list[str]:
         """Put all of them into the application; returns their paths."""
-        self._route("/predict", self.predict, **openapi.predictions())
-        self._route("/explain", self.explain, **openapi.predictions())
-        self._route("/reload", self.reload, **openapi.reloading())
+        self._route("/predict", self.predict, **openapi.describe_predictions())
+        self._route("/explain", self.explain, **openapi.describe_predictions())
+        self._route("/reload", self.reload, **openapi.describe_reload())
         for path, endpoint, kind in (
             ("/", self.card, "text/html"),
             ("/example", self.example, replies.JSON),
@@ -78,32 +78,36 @@ class Endpoints:
             ("/openapi.json", self.openapi, replies.JSON),
             ("/docs", self.docs, "text/html"),
         ):
-            self._route(path, endpoint, **openapi.looking(kind, token=path != OPEN))
+            self._route(path, endpoint, **openapi.describe_lookup(kind, token=path != OPEN))
             # not described: whatever can be looked at answers it, without a body
             self._route(path, endpoint, methods=["HEAD"], include_in_schema=False)
         return [str(getattr(route, "path", "")) for route in self.app.routes]
 
     def _route(self, path: str, endpoint: Endpoint, **said: Any) -> None:
         """FastAPI reads the types of a function, which here are those of an optional package."""
-        fastapi = optional("fastapi")
+        fastapi = import_optional("fastapi")
 
-        async def called(request: Any) -> Any:
+        async def call_endpoint(request: Any) -> Any:
             return await endpoint(request)
 
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         request = inspect.Parameter("request", kind, annotation=fastapi.Request)
-        called.__signature__ = inspect.Signature([request])  # type: ignore[attr-defined]
+        call_endpoint.__signature__ = inspect.Signature([request])  # type: ignore[attr-defined]
         words = {"summary": inspect.getdoc(endpoint), "operation_id": path.strip("/") or "card"}
-        self.app.add_api_route(path, called, response_class=fastapi.Response, **(words | said))
+        self.app.add_api_route(
+            path, call_endpoint, response_class=fastapi.Response, **(words | said)
+        )
 
     async def card(self, request: Request) -> Response:
         """The model card: a page, or JSON for those who accept that instead."""
         loaded, accept = self.service.current, request.headers.get("accept", "")
         if replies.JSON in accept and "text/html" not in accept:
             notes = [loaded.note] if loaded.note else []
-            return replies.json({**loaded.card.as_data(), "notes": notes}, 200, {"Vary": "Accept"})
+            return replies.make_json(
+                {**loaded.card.as_data(), "notes": notes}, 200, {"Vary": "Accept"}
+            )
         limits, address = self.service.limits, self._address(request)
-        return replies.html(
+        return replies.make_html(
             card_page(loaded.card, limits, address=address, token=self.token, note=loaded.note)
         )
 
@@ -131,16 +135,16 @@ class Endpoints:
             explain=explain,
             deadline=request.scope.get("state", {}).get(DEADLINE),
         )
-        return replies.body(answer, replies.JSON)
+        return replies.make_body(answer, replies.JSON)
 
     async def example(self, request: Request) -> Response:
         """A body for /predict, with one row inside the region."""
-        return replies.json({"rows": [self.service.current.card.example]})
+        return replies.make_json({"rows": [self.service.current.card.example]})
 
     async def health(self, request: Request) -> Response:
         """Whether the server lives and is ready, and which run it has loaded."""
         card = self.service.current.card
-        return replies.json(
+        return replies.make_json(
             {
                 "live": True,
                 "ready": True,
@@ -154,23 +158,23 @@ class Endpoints:
     async def reload(self, request: Request) -> Response:
         """Load the run in the folder anew; requests go on meanwhile, by the old one."""
         changed = await self.service.reload()
-        return replies.json({"model": self.service.current.card.model, "changed": changed})
+        return replies.make_json({"model": self.service.current.card.model, "changed": changed})
 
     async def metrics(self, request: Request) -> Response:
         """Counters for Prometheus."""
         metrics = self.service.metrics
-        return replies.body(metrics.text(), metrics.content_type)
+        return replies.make_body(metrics.format_text(), metrics.content_type)
 
     async def openapi(self, request: Request) -> Response:
         """This description, for programs."""
-        return replies.json(self._document())
+        return replies.make_json(self._document())
 
     async def docs(self, request: Request) -> Response:
         """This description, for people."""
-        return replies.html(endpoints_page(self._document()))
+        return replies.make_html(endpoints_page(self._document()))
 
     def _document(self) -> dict[str, Any]:
-        return openapi.document(self.app, self.service.current.card, token=self.token)
+        return openapi.make_document(self.app, self.service.current.card, token=self.token)
 
 
 async def _body(request: Request) -> AsyncIterator[bytes]:
@@ -178,5 +182,5 @@ async def _body(request: Request) -> AsyncIterator[bytes]:
     try:
         async for part in request.stream():
             yield part
-    except optional("starlette.requests").ClientDisconnect:
+    except import_optional("starlette.requests").ClientDisconnect:
         raise Refusal(400, "the connection was closed before the whole request had come") from None

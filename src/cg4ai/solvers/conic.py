@@ -45,7 +45,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Quadratic:
+class QuadraticProgram:
     """minimise x'Px/2 + q'x with Ax <= b, the first `n_equal` as equations, the last n: x >= 0.
 
     x = (weights, slacks x their price, dummies x theirs): with that scaling all costs are of
@@ -61,7 +61,7 @@ class Quadratic:
     @classmethod
     def build(
         cls, program: Program, active: IntArray, *, hessian: Array, linear: Array
-    ) -> Quadratic:
+    ) -> QuadraticProgram:
         size, blocks = len(linear), program.n_blocks
         member = sparse.csc_matrix(
             (np.ones(size), (program.blocks, np.arange(size))), shape=(blocks, size)

@@ -42,7 +42,7 @@ Method = Literal["primal", "dual", "interior"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class SolveStatus:
     """How a run of HiGHS ended: the name of its status, and the simplex iterations it took."""
 
     status: str
@@ -126,7 +126,7 @@ class LinearProgram:
         primal: bool = False,
         answers: tuple[str, ...] = (OPTIMAL,),
         deadline: Deadline = NEVER,
-    ) -> Ending:
+    ) -> SolveStatus:
         """Solve from the present basis, by the primal or the dual simplex method.
 
         A warm start that ends in none of `answers` is repeated from scratch; so is a run that is
@@ -134,7 +134,7 @@ class LinearProgram:
         counts of iterations, never by the clock. What other statuses mean is for the caller to say.
         TimeIsOver, if there is a `deadline` that ends it.
         """
-        left = deadline.left()
+        left = deadline.compute_seconds_left()
         if math.isfinite(left):  # HiGHS counts the seconds of all runs together
             left += self._highs.getRunTime()
         _check(self._highs.setOptionValue("time_limit", left), "option time_limit")
@@ -146,13 +146,13 @@ class LinearProgram:
             ending = self._afresh("interior", ending)
         return ending
 
-    def _afresh(self, method: Method, before: Ending) -> Ending:
+    def _afresh(self, method: Method, before: SolveStatus) -> SolveStatus:
         self.cold_restarts += 1
         _check(self._highs.clearSolver(), "clearSolver")
         again = self._attempt(method)
-        return Ending(again.status, before.iterations + again.iterations)
+        return SolveStatus(again.status, before.iterations + again.iterations)
 
-    def _attempt(self, method: Method) -> Ending:
+    def _attempt(self, method: Method) -> SolveStatus:
         size = self._highs.getNumRow() + self._highs.getNumCol()
         options: dict[str, int | str] = {
             "solver": "ipm" if method == "interior" else "simplex",  # with crossover to a basis
@@ -167,7 +167,7 @@ class LinearProgram:
             raise TimeIsOver("the time limit ended a linear program")
         if outcome == highspy.HighsStatus.kError and status == OPTIMAL:
             status = "kSolveError"  # the optimum is left over from an earlier run
-        return Ending(status, max(0, int(self._highs.getInfo().simplex_iteration_count)))
+        return SolveStatus(status, max(0, int(self._highs.getInfo().simplex_iteration_count)))
 
     def objective(self) -> float:
         return float(self._highs.getObjectiveValue())
@@ -241,7 +241,7 @@ def solve_mixed(
         "mip_abs_gap": gap,
         "mip_rel_gap": 0.0,
         "mip_max_nodes": node_limit,
-        "time_limit": float(min(time_limit_s, clock.review().deadline.left())),
+        "time_limit": float(min(time_limit_s, clock.review().deadline.compute_seconds_left())),
     }
     for name, value in options.items():
         _check(highs.setOptionValue(name, value), f"option {name}")

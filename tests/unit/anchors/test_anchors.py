@@ -218,7 +218,7 @@ def test_anchors_are_found_in_any_units_and_none_where_there_is_none(inputs, out
 def test_a_prediction_that_breaks_a_rule_is_not_called_shielded(unit):
     (guard,) = guards_of(Linear(BOX, [1.0, 0.0], unit, "<="))
     outputs = torch.tensor([[1.0, 0.0], [1 + 1e-6, 0.0]], dtype=torch.float64) * unit
-    assert guard.kept(np.zeros((2, 2)), outputs).tolist() == [True, False]
+    assert guard.is_kept(np.zeros((2, 2)), outputs).tolist() == [True, False]
 
 
 @pytest.mark.parametrize("unit", [1e-12, 1e-9, 1.0])

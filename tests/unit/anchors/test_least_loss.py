@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
-from cg4ai.anchors.least_loss import MeanLoss, least_loss
+from cg4ai.anchors.least_loss import MeanLoss, minimise_loss
 from cg4ai.anchors.search import LEAST, find_anchor
 from cg4ai.rules import Ball, Box, Linear, Polytope, Quadratic
 from cg4ai.rules.guards import guard_of
@@ -157,7 +157,7 @@ def test_without_rules_the_least_is_that_of_least_squares():
         return (outputs - torch.as_tensor(target)).square().sum(-1)
 
     start = AffineMap(np.zeros((2, 2)), np.zeros(2))
-    found = least_loss(mean_loss(loss), Space.free(2, 2), start)
+    found = minimise_loss(mean_loss(loss), Space.free(2, 2), start)
     exact = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), target, rcond=None)[0]
     np.testing.assert_allclose(found.slopes, exact[:2].T, atol=1e-3)
     np.testing.assert_allclose(found.offsets, exact[2], atol=1e-3)

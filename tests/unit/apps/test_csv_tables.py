@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cg4ai.apps.csv_tables import as_number, listed, read_csv
+from cg4ai.apps.csv_tables import as_number, format_list, read_csv
 from cg4ai.errors import InvalidInput
 
 
@@ -22,8 +22,8 @@ def written(tmp_path: Path, text: str | bytes) -> Path:
 def test_numbers_are_read_in_the_order_asked(tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, '\ufeffa, b ,c\n1,"2",x\n\n-1e3, 4.5,y\n'))
     assert table.names == ("a", "b", "c")
-    np.testing.assert_array_equal(table.numbers(["b", "a"]), [[2, 1], [4.5, -1000]])
-    assert table.texts("c") == ["x", "y"]
+    np.testing.assert_array_equal(table.get_numbers(["b", "a"]), [[2, 1], [4.5, -1000]])
+    assert table.get_texts("c") == ["x", "y"]
     assert table.lines == [2, 4]
 
 
@@ -74,18 +74,18 @@ def test_cells_that_are_no_numbers_are_named(
 ) -> None:
     table = read_csv(written(tmp_path, "a,b\n" + "".join(f"{cell},0\n" for cell in cells)))
     with pytest.raises(InvalidInput) as caught:
-        table.numbers(["a"])
+        table.get_numbers(["a"])
     assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
 def test_unknown_columns_and_absent_files(tmp_path: Path) -> None:
     table = read_csv(written(tmp_path, "height,b\n1,2\n"))
     with pytest.raises(InvalidInput, match="did you mean 'height'"):
-        table.numbers(["hieght"])
+        table.get_numbers(["hieght"])
     with pytest.raises(InvalidInput, match=r"absent\.csv"):
         read_csv(tmp_path / "absent.csv")
 
 
 def test_long_lists_are_cut() -> None:
-    assert listed(["a", "b"]) == "a, b"
-    assert listed([str(i) for i in range(20)], most=2) == "0, 1 and 18 more"
+    assert format_list(["a", "b"]) == "a, b"
+    assert format_list([str(i) for i in range(20)], most=2) == "0, 1 and 18 more"

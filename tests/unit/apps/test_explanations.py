@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from cg4ai import Ensemble
-from cg4ai.apps.explanations import explained, slack_at
-from cg4ai.apps.explorer import RULES, Explained, told_at_inputs
+from cg4ai.apps.explanations import compute_slack, explain_predictions
+from cg4ai.apps.explorer import RULES, ExplainedModule, is_pointwise
 from cg4ai.apps.protocol import Rule
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -58,15 +58,15 @@ CASES: list[tuple[Requirement, list[float]]] = [
 def test_slack_is_how_far_outputs_are_from_breaking_a_rule(
     ensemble: Ensemble, rule: Requirement, expected: list[float]
 ) -> None:
-    found = slack_at(ensemble, rule, X, ensemble.predict(X))
+    found = compute_slack(ensemble, rule, X, ensemble.predict(X))
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rule", "expected"), [one for one in CASES if told_at_inputs(one[0])])
+@pytest.mark.parametrize(("rule", "expected"), [one for one in CASES if is_pointwise(one[0])])
 def test_pages_compute_the_same_slack(
     ensemble: Ensemble, rule: Requirement, expected: list[float]
 ) -> None:
-    slack, speaks = Explained(ensemble, [rule])(torch.as_tensor(X))[RULES:]
+    slack, speaks = ExplainedModule(ensemble, [rule])(torch.as_tensor(X))[RULES:]
     np.testing.assert_allclose(np.where(speaks != 0, slack, np.nan), expected, atol=1e-12)
 
 
@@ -76,7 +76,7 @@ def test_rules_of_one_name_are_one_and_what_is_broken_is_said(ensemble: Ensemble
         Rule(Range(None, 2.0, name="ends"), ()),
         Rule(Linear(X[:1], [1.0, 0.0], 0.5, ">=", name="listed"), ()),
     ]
-    told = explained(ensemble, rules, X, ensemble.predict(X, explain=True))
+    told = explain_predictions(ensemble, rules, X, ensemble.predict(X, explain=True))
     assert [row["ends: slack"] for row in told] == [-1.0] * 3
     assert [row["ends: strength"] for row in told] == ["violated"] * 3
     assert [row["listed: slack"] for row in told] == [0.5, None, None]
@@ -94,5 +94,5 @@ def test_what_is_broken_is_said_in_any_units(unit: float, excess: float, said: s
         Rule(Linear(X, [1.0, 0.0], bound, "<=", name="listed"), ()),
         Rule(Range(None, bound, name="ends"), ()),
     ]
-    for row in explained(one, rules, X, one.predict(X, explain=True)):
+    for row in explain_predictions(one, rules, X, one.predict(X, explain=True)):
         assert (row["listed: strength"], row["ends: strength"]) == (said, said)

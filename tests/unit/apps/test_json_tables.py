@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cg4ai.apps.csv_tables import csv_table
-from cg4ai.apps.json_tables import parsed, read_table, rows_of_document
+from cg4ai.apps.json_tables import parse_json, read_table, rows_of_document
 from cg4ai.errors import MOST_COMPARED, InvalidInput, did_you_mean
 
 REQUEST = Path("the request")
@@ -42,7 +42,7 @@ def test_columns_go_by_name_and_literals_become_cells() -> None:
     table = rows_of_document(json.dumps({"rows": rows}).encode(), REQUEST)
     assert table.cells_of("a") == ["1", "2.5", "x"]
     assert table.cells_of("b") == ["", "true", "false"]
-    assert table.place(2) == "row 3"
+    assert table.format_line(2) == "row 3"
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_what_is_no_table_is_refused_by_row(document: str | bytes, parts: list[s
 def test_no_finite_number_is_refused_in_the_words_of_csv(value: str) -> None:
     document = f'[{{"a": 1}}, {{"a": 2}}, {{"a": {value}}}]'
     with pytest.raises(InvalidInput, match=r"row 3, column 'a' is .*, not a finite number") as said:
-        rows_of_document(document.encode(), REQUEST).numbers(["a"])
+        rows_of_document(document.encode(), REQUEST).get_numbers(["a"])
     with pytest.raises(InvalidInput) as expected:
-        csv_table(f"a\n1\n2\n{value}\n".encode(), REQUEST).numbers(["a"])
+        csv_table(f"a\n1\n2\n{value}\n".encode(), REQUEST).get_numbers(["a"])
     assert str(said.value) == str(expected.value).replace("line 4", "row 3")
 
 
@@ -109,7 +109,7 @@ def test_files_and_standard_input_in_either_form(tmp_path: Path, name: str, text
 
 
 def test_numbers_keep_their_digits() -> None:
-    content: Any = parsed(b'[0.1000, 12345678901234567890.5, 1e-400, "0.5"]', "the request")
+    content: Any = parse_json(b'[0.1000, 12345678901234567890.5, 1e-400, "0.5"]', "the request")
     assert content == ["0.1000", "12345678901234567890.5", "1e-400", "0.5"]
 
 

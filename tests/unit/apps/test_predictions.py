@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cg4ai.apps.json_tables import json_table
-from cg4ai.apps.predictions import TOGETHER, Asked, Predictor
+from cg4ai.apps.predictions import TOGETHER, PredictionOptions, RunPredictor
 from cg4ai.errors import RunFolderError
 from cg4ai.routing.network.description import Router
 
@@ -23,12 +23,14 @@ def table(*rows: dict[str, str]) -> Any:
 
 def test_loads_beyond_all_numbers_are_unknown_in_json(finished_runs: Path) -> None:
     """They overflowed with a warning, which is an error to some."""
-    loaded = Predictor.of(finished_runs / "route")
+    loaded = RunPredictor.from_folder(finished_runs / "route")
     assert isinstance(loaded.described, Router)
     made = loaded.described.instance
     narrow = replace(loaded.described, instance=replace(made, capacity=made.capacity / 1e3))
-    predictor = Predictor(loaded.ensemble, narrow, "digest")
-    found = predictor.predict(table({"a->d": "1e308", "b->d": "1e308"}), Asked(details=True))
+    predictor = RunPredictor(loaded.ensemble, narrow, "digest")
+    found = predictor.predict(
+        table({"a->d": "1e308", "b->d": "1e308"}), PredictionOptions(details=True)
+    )
     (row,) = json.loads(found.as_json("digest"))["rows"]
     assert row["mlu"] is None
     assert row["outside the region"] is True
@@ -37,7 +39,7 @@ def test_loads_beyond_all_numbers_are_unknown_in_json(finished_runs: Path) -> No
 def test_rows_are_solved_in_portions_and_it_is_asked_between_them_whether_to_go_on(
     finished_runs: Path,
 ) -> None:
-    predictor = Predictor.of(finished_runs / "route")
+    predictor = RunPredictor.from_folder(finished_runs / "route")
     rows = [{"a->d": str(9 - number / 100), "b->d": "4"} for number in range(2 * TOGETHER + 1)]
     asked = 0
 
@@ -45,11 +47,13 @@ def test_rows_are_solved_in_portions_and_it_is_asked_between_them_whether_to_go_
         nonlocal asked
         asked += 1
 
-    whole = predictor.predict(table(*rows), Asked(fallback=0.0, details=True), pause=pause)
+    whole = predictor.predict(
+        table(*rows), PredictionOptions(fallback=0.0, details=True), pause=pause
+    )
     assert asked >= 3
     assert len(whole.rows) == len(rows)
     assert all(row["above the optimum at most"] <= 1e-9 for row in whole.rows)
-    alone = predictor.predict(table(rows[-1]), Asked(fallback=0.0, details=True))
+    alone = predictor.predict(table(rows[-1]), PredictionOptions(fallback=0.0, details=True))
     assert alone.rows[0]["mlu"] == pytest.approx(whole.rows[-1]["mlu"], abs=1e-9)
 
     class Enough(Exception):
@@ -59,7 +63,7 @@ def test_rows_are_solved_in_portions_and_it_is_asked_between_them_whether_to_go_
         raise Enough
 
     with pytest.raises(Enough):
-        predictor.predict(table(*rows), Asked(), pause=enough)
+        predictor.predict(table(*rows), PredictionOptions(), pause=enough)
 
 
 def test_a_run_that_changes_while_it_is_read_is_not_taken(
@@ -68,4 +72,4 @@ def test_a_run_that_changes_while_it_is_read_is_not_taken(
     digests = iter(["one", "other"])
     monkeypatch.setattr("cg4ai.apps.predictions._digest", lambda folder: next(digests))
     with pytest.raises(RunFolderError, match="was written while it was read"):
-        Predictor.of(finished_runs / "train")
+        RunPredictor.from_folder(finished_runs / "train")

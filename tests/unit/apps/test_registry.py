@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cg4ai.apps import register, registry
-from cg4ai.apps.folders import about_of, application
+from cg4ai.apps.folders import describe_mixture, find_application
 from cg4ai.apps.registry import (
+    get_registration,
     is_registered,
     program_of,
-    registration,
     registration_of_kind,
     training_command,
 )
@@ -39,9 +39,9 @@ def test_an_application_of_another_package_is_found_by_name_and_kind() -> None:
     app: Any = Weather()
     register("forecast", kind="weather", load=lambda: app, program="weather")
     register("forecast", kind="weather", load=lambda: app, program="weather")  # imported again
-    assert application("forecast") is app
-    assert registration_of_kind("weather") is registration("forecast")
-    assert about_of(app, "Bergen") == {"application": "weather", "place": "Bergen"}
+    assert find_application("forecast") is app
+    assert registration_of_kind("weather") is get_registration("forecast")
+    assert describe_mixture(app, "Bergen") == {"application": "weather", "place": "Bergen"}
     assert program_of("forecast") == "weather"
     assert training_command("forecast") == "weather forecast"
     register("history", kind="past", load=lambda: app, program="weather", train="weather fit")
@@ -58,7 +58,7 @@ def test_what_nobody_could_read_is_not_trained() -> None:
     app: Any = Weather()
     with pytest.raises(RunFolderError):
         perform(app, None)  # before a setting is read
-    for ask in (registration, registration_of_kind, application):
+    for ask in (get_registration, registration_of_kind, find_application):
         with pytest.raises(RunFolderError):
             ask("forecast")
     assert not is_registered("forecast")
@@ -71,8 +71,8 @@ import sys, cg4ai.routing
 from cg4ai.apps.registry import _REGISTERED
 assert list(_REGISTERED) == ["train", "route"], list(_REGISTERED)
 assert "torch" not in sys.modules and "cg4ai.routing.app" not in sys.modules
-from cg4ai.apps.folders import application
-assert [application(name).name for name in _REGISTERED] == ["train", "route"]
+from cg4ai.apps.folders import find_application
+assert [find_application(name).name for name in _REGISTERED] == ["train", "route"]
 assert not any(name.startswith("experiments") for name in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

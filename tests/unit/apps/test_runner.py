@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from cg4ai.apps import runner
-from cg4ai.apps.protocol import Task
+from cg4ai.apps.protocol import TrainingTask
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.routing.app import Routing
@@ -69,26 +69,26 @@ def test_a_resumed_run_keeps_its_threads(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     runner.perform(Routing(), RouteSettings(network=network, **TINY), out=tmp_path / "run")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    chosen = runner.choose(Routing(), {}, RunOptions(out=tmp_path / "run", resume=True))
+    chosen = runner.choose_settings(Routing(), {}, RunOptions(out=tmp_path / "run", resume=True))
     assert chosen.settings.threads == 1
 
 
 def test_a_folder_knows_its_settings_and_which_may_change(network: str, tmp_path: Path) -> None:
     options = RunOptions(out=tmp_path / "run", resume=True)
     with pytest.raises(RunFolderError, match="holds no run"):
-        runner.choose(Routing(), {}, options)
+        runner.choose_settings(Routing(), {}, options)
     app, asked = Routing(), RouteSettings(network=network, threads=1, **TINY)
     whole = runner.perform(app, asked, out=tmp_path / "run")
-    alone = runner.choose(app, {}, options)
+    alone = runner.choose_settings(app, {}, options)
     assert alone.settings == asked
     Path(network).unlink()
     again = runner.perform(
         app, alone.settings, out=tmp_path / "run", resume=True, described=alone.described
     )
     assert again.result.objective == whole.result.objective
-    other = runner.choose(app, {"seed": 1}, options)
+    other = runner.choose_settings(app, {"seed": 1}, options)
     assert other.described is None  # whoever names settings names the network, too
-    longer = runner.choose(app, {"time_limit_s": 9.0}, options)
+    longer = runner.choose_settings(app, {"time_limit_s": 9.0}, options)
     assert longer.described is not None
 
 
@@ -155,26 +155,26 @@ def test_plain_networks_train_no_longer_than_ours_did_under_a_limit(network: str
 def test_what_time_does_not_allow_is_noted_instead() -> None:
     said: list[str] = []
     review = Review(Deadline(0.0), said.append)
-    assert not review.begins("speed")
+    assert not review.begin_step("speed")
     assert (review.cut, said) == (["speed"], [])
-    assert Review(Deadline(math.inf), said.append).begins("speed")
+    assert Review(Deadline(math.inf), said.append).begin_step("speed")
     assert said == ["evaluating: speed"]
 
 
 def test_a_step_known_to_take_longer_than_is_left_does_not_begin() -> None:
     review = Review(Deadline.after(5.0))
-    assert review.begins("one", needed=1.0)
-    assert not review.begins("other", needed=6.0)
+    assert review.begin_step("one", needed=1.0)
+    assert not review.begin_step("other", needed=6.0)
     assert review.cut == ["other"]
 
 
 def test_portions_grow_as_far_as_they_can_be_expected_to_fit() -> None:
-    assert list(Review().portions("attack")) == [1.0]
+    assert list(Review().iterate_portions("attack")) == [1.0]
     ample = Review(Deadline.after(1000.0))
-    assert list(ample.portions("attack")) == [0.001, 0.01, 0.04, 0.16, 1.0]
+    assert list(ample.iterate_portions("attack")) == [0.001, 0.01, 0.04, 0.16, 1.0]
     assert ample.cut == []
     over = Review(Deadline(0.0))
-    assert list(over.portions("attack")) == [0.001]
+    assert list(over.iterate_portions("attack")) == [0.001]
     assert over.cut == ["attack, to 0.1 % of its effort"]
 
 
@@ -191,9 +191,9 @@ def test_a_second_ctrl_c_while_the_first_is_answered_changes_nothing(
     begun, later = tmp_path / "begun", tmp_path / "later"
     begun.mkdir()
     (begun / "run.json").write_text("{}")
-    runner.say_interrupted("route", begun)
+    runner.print_interrupted("route", begun)
     assert shown.getvalue() == f"interrupted; continue with: cg4ai route --resume --out {begun}\n"
-    runner.say_interrupted("route", later)  # there is nothing yet that could be continued
+    runner.print_interrupted("route", later)  # there is nothing yet that could be continued
     assert shown.getvalue().endswith("interrupted before there was anything to save\n")
 
 
@@ -209,7 +209,7 @@ def test_options_that_contradict_each_other_are_told_together() -> None:
     [(300.0, 30.0, 265.0), (100.0, 30.0, 75.0), (1.0, 30.0, 0.0), (math.inf, math.inf, math.inf)],
 )
 def test_training_gets_what_the_limit_leaves_after_the_evaluation(limit, most, left):
-    task = Task(None, Settings(time_limit_s=math.inf), "", evaluation_most_s=most)
+    task = TrainingTask(None, Settings(time_limit_s=math.inf), "", evaluation_most_s=most)
     assert runner._within(task, limit, 5.0).time_limit_s == pytest.approx(left)
 
 

@@ -14,9 +14,9 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
 from cg4ai.members.mixture import Part
-from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, rules_of
-from cg4ai.proofs.certificate import certificate_bytes
-from cg4ai.proofs.structure_certificates import sealed
+from cg4ai.proofs import AffineCoefficients, Certification, OpenCells, RuleProof, find_affine_rules
+from cg4ai.proofs.certificate import build_certificate
+from cg4ai.proofs.structure_certificates import seal_arrays
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 from cg4ai_checker.claim import Claim
@@ -152,9 +152,9 @@ def certification(limits, trees):
 
 def certificate(ensemble, wanted, depth=0):
     """The bytes of a certificate with a full tree of this depth for every rule."""
-    limits = rules_of(wanted, output_size=ensemble.output_size).limit
+    limits = find_affine_rules(wanted, output_size=ensemble.output_size).limit
     trees_ = [full_tree(depth, ensemble.input_size) for _ in limits]
-    return certificate_bytes(
+    return build_certificate(
         ensemble, requirement=wanted, certification=certification(limits, trees_)
     )
 
@@ -165,7 +165,7 @@ def claim(ensemble, wanted):
 
 def values(ensemble, wanted, points):
     """(n, rules) by the shipped inference."""
-    rules = rules_of(wanted, output_size=ensemble.output_size)
+    rules = find_affine_rules(wanted, output_size=ensemble.output_size)
     return rules.values(points, ensemble.predict(points))
 
 
@@ -174,4 +174,4 @@ def altered(data, change):
     content = parse_certificate(data)
     change(content.claim, content.arrays)
     text = json.dumps(content.claim).encode()
-    return sealed({**content.arrays, "claim": np.frombuffer(text, np.uint8)})
+    return seal_arrays({**content.arrays, "claim": np.frombuffer(text, np.uint8)})

@@ -15,7 +15,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers, affine
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.guards import guard_of
@@ -62,7 +62,7 @@ def certificate(name):
     ensemble = behind(rule, SLOPE, OFFSET)
     answer = certify(ensemble, rule)
     assert answer.status == "proven", (name, answer)
-    return certificate_bytes(ensemble, requirement=rule, certification=answer)
+    return build_certificate(ensemble, requirement=rule, certification=answer)
 
 
 CERTIFICATES = {name: certificate(name) for name in RULES}

@@ -18,8 +18,8 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.structure_certificates import claim_array
-from cg4ai.proofs.structure_certificates import sealed as packed
+from cg4ai.proofs.structure_certificates import encode_claim
+from cg4ai.proofs.structure_certificates import seal_arrays as packed
 from cg4ai.records import MemberState
 from cg4ai.rules.regions import Box
 from cg4ai_checker import Rejected, check, command, verdict
@@ -36,7 +36,7 @@ def constant(inputs, outputs=1, tree=(-1,)):
     rules = cases.AffineRules(np.eye(1, outputs), np.zeros((1, outputs, inputs)))
     region = Box(np.zeros(inputs), np.ones(inputs))
     wanted = cases.requirement(rules, None, None, 2.0, region=region)
-    return cases.certificate_bytes(
+    return cases.build_certificate(
         ensemble, requirement=wanted, certification=cases.certification([2.0], [list(tree)])
     )
 
@@ -125,7 +125,7 @@ def with_claim(text):
 
     content = cases.parse_certificate(constant(1))
     change(content.claim, content.arrays)
-    return cases.sealed(content.arrays)
+    return cases.seal_arrays(content.arrays)
 
 
 def replaced(key, value):
@@ -192,7 +192,7 @@ def of_kind(kind, inputs, outputs, arrays, **more):
     """A certificate of a kind that speaks of every input."""
     sizes = {"input_size": inputs, "output_size": outputs}
     claim = {**HEADING, "kind": kind, **sizes, **more}
-    return packed({**arrays, "claim": claim_array(claim)})
+    return packed({**arrays, "claim": encode_claim(claim)})
 
 
 def of_shape(inputs, outputs, member, arrays, **asks):

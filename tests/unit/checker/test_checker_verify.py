@@ -277,7 +277,7 @@ def test_doubled_keys_and_bare_words_are_no_json():
     for text in (b'{"title": 1, "title": 2}', b'{"margin": NaN}', b"[", b"\xff"):
         arrays = {**content.arrays, "claim": np.frombuffer(text, np.uint8)}
         with pytest.raises(Rejected, match="JSON"):
-            parse_certificate(cases.sealed(arrays))
+            parse_certificate(cases.seal_arrays(arrays))
 
 
 def test_a_file_that_is_not_there(tmp_path):

@@ -9,7 +9,7 @@ from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
 import cg4ai
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.output_sets import keeps
+from cg4ai.ensemble.output_sets import keeps_set
 from cg4ai.layout import Layout
 from cg4ai.members import (
     ArrangedMembers,
@@ -22,7 +22,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import Shield
 from cg4ai.rules import Box, Linear, Ordered, OutputRule, Range, SumTo
 from cg4ai.rules.guards import guard_of
-from cg4ai.rules.output_sets import joined
+from cg4ai.rules.output_sets import join_output_rules
 from cg4ai_checker import OutputVerdict, Rejected, verdict
 from cg4ai_checker.file import Content
 from cg4ai_checker.folder_reader import MemberState
@@ -59,7 +59,7 @@ def forest() -> Any:
     return from_sklearn(RandomForestRegressor(3, random_state=0).fit(X, np.sort(data, axis=1)))
 
 
-ARRANGED = ArrangedMembers(network(), joined(RULES, 3))
+ARRANGED = ArrangedMembers(network(), join_output_rules(RULES, 3))
 
 
 @pytest.mark.parametrize("rule", [*RULES, Range(-2, 3), Range(0.5, None, [2]), Ordered((0, 2))])
@@ -68,7 +68,7 @@ def test_what_the_set_says_is_proven_and_the_rest_is_not(rule: OutputRule, tmp_p
     found = cg4ai.certify(ensemble, rule)
     kept = not isinstance(rule, Range) or bool(rule.low[0] < 0)
     assert found.status == ("proven" if kept else "unknown")
-    assert keeps(ensemble, rule) is kept
+    assert keeps_set(ensemble, rule) is kept
     if not kept:
         return
     path = tmp_path / "proof.cg4ai"
@@ -84,9 +84,9 @@ def test_members_that_show_it_themselves_need_nothing_around_them(tmp_path: Path
     constant = ConstantMembers([[-0.5, 0.0, 1.0]], 2)
     ensemble = mixture(ARRANGED, constant, forest())
     for rule, kept in ((Range(-1, 1), True), (Ordered(), True), (SumTo(0.5, low=-1), False)):
-        assert keeps(ensemble, rule) is kept
+        assert keeps_set(ensemble, rule) is kept
         assert cg4ai.certify(ensemble, rule).status == ("proven" if kept else "unknown")
-    assert keeps(mixture(constant), SumTo(0.5, low=-1))
+    assert keeps_set(mixture(constant), SumTo(0.5, low=-1))
     ensemble.save(tmp_path)
     proof = tmp_path / "proof.cg4ai"
     found = cg4ai.certify(ensemble, Ordered())
@@ -105,9 +105,9 @@ def test_members_that_show_it_themselves_need_nothing_around_them(tmp_path: Path
 def test_probabilities_lie_between_0_and_1() -> None:
     labels = RANDOM.integers(3, size=60)
     ensemble = mixture(from_sklearn(RandomForestClassifier(3, random_state=0).fit(X, labels)))
-    assert keeps(ensemble, Range(0, 1))
+    assert keeps_set(ensemble, Range(0, 1))
     assert cg4ai.certify(ensemble, Range(0, 1)).status == "proven"
-    assert not keeps(ensemble, Range(0.1, 1))
+    assert not keeps_set(ensemble, Range(0.1, 1))
 
 
 @pytest.mark.parametrize("coupled", [True, False])
@@ -118,11 +118,11 @@ def test_a_shield_keeps_what_it_moves_together(coupled: bool) -> None:
     together = ((0, 1, 2),) if coupled else ()
     shield = Shield(anchor, (guard_of(rule, 3),), together)
     ensemble = mixture(ShieldedMembers(ARRANGED, shield))
-    assert keeps(ensemble, Range(-1, 1))
-    assert keeps(ensemble, Ordered()) is coupled
+    assert keeps_set(ensemble, Range(-1, 1))
+    assert keeps_set(ensemble, Ordered()) is coupled
     assert cg4ai.certify(ensemble, Ordered()).status == ("proven" if coupled else "unknown")
     outside = Shield(ConstantMembers([[0.0, -0.1, 0.4]], 2), (guard_of(rule, 3),), ((0, 1, 2),))
-    assert not keeps(mixture(ShieldedMembers(ARRANGED, outside)), Ordered())
+    assert not keeps_set(mixture(ShieldedMembers(ARRANGED, outside)), Ordered())
 
 
 def test_a_bare_network_shows_nothing() -> None:
@@ -161,7 +161,7 @@ def test_rows_whose_products_overflow_or_vanish_are_not_proven(
 
 def test_ends_of_any_dtype_are_the_numbers_they_are() -> None:
     """The negative of 5 in uint8 is 251: outputs of up to 5 would be at most -251."""
-    state = stored(ArrangedMembers(network(), joined([Range(0, 5)], 3)).state())
+    state = stored(ArrangedMembers(network(), join_output_rules([Range(0, 5)], 3)).state())
     arrays = {**state.arrays, "set.high": state.arrays["set.high"].astype(np.uint8)}
     claim = output_claim([[-1.0, 0.0, 0.0]], [251.0])
     with pytest.raises(Rejected, match="can be as low as -5"):

@@ -8,7 +8,7 @@ import certificate_cases as cases
 import numpy as np
 import pytest
 
-from cg4ai.apps.tabular.description import restored
+from cg4ai.apps.tabular.description import restore_subject
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import describe, load
 from cg4ai.errors import RunFolderError
@@ -16,7 +16,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Equality, Linear
 from cg4ai.rules.regions import Box
 from cg4ai.runs import files
@@ -119,14 +119,14 @@ def test_columns_that_become_other_features_are_rejected(tmp_path, number, chang
     claim = proof(mixture(TABULAR))
     mixture(TABULAR).save(tmp_path)
     compare(claim, tmp_path)
-    assert restored(TABULAR).features == ("age", "town=Ulm")
+    assert restore_subject(TABULAR).features == ("age", "town=Ulm")
     columns = [dict(one) for one in TABULAR["columns"]]
     columns[number] |= change
     rewritten(tmp_path, about={**TABULAR, "columns": columns})
     with pytest.raises(Rejected, match=r"not its features|no known kind"):
         compare(claim, tmp_path)
     with pytest.raises(RunFolderError, match="what its data are"):
-        restored({**TABULAR, "columns": columns})
+        restore_subject({**TABULAR, "columns": columns})
 
 
 def test_folders_that_have_numbers_alone_or_are_older_name_no_columns(tmp_path):
@@ -134,7 +134,7 @@ def test_folders_that_have_numbers_alone_or_are_older_name_no_columns(tmp_path):
     for number, about in enumerate((without, {**without, "columns": None})):
         mixture(about).save(tmp_path / f"{number}")
         compare(proof(mixture(about)), tmp_path / f"{number}")
-        assert restored(about).encoding is None
+        assert restore_subject(about).encoding is None
 
 
 @pytest.mark.parametrize(
@@ -161,12 +161,12 @@ def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
     other = Linear(Box([0.3, 0.3], [0.4, 0.4]), [[1.0, 0.0]], 0.8, ">=", name="other")
     bare = mixture(values=[(0.7, 0.3)], weights=[1.0])
     anchor = mixture(values=[(0.2, 0.8)], weights=[1.0])
-    shielded = bare.shielded(anchor, rule)
+    shielded = bare.apply_shield(anchor, rule)
     claim = check(cases.certificate(shielded, rule)).claim
     shielded.save(tmp_path)
     compare(claim, tmp_path)
 
-    moved = describe(anchor.shielded([0.9, 0.1], other), "anchor.")
+    moved = describe(anchor.apply_shield([0.9, 0.1], other), "anchor.")
     stored = dict(files.read_arrays(tmp_path / "members.safetensors")) | moved.arrays
     digest = files.write_arrays(tmp_path / "members.safetensors", stored)
     shield = files.read_json(tmp_path / "ensemble.json")["shield"] | {"anchor": moved.record}
@@ -177,7 +177,7 @@ def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
         compare(claim, tmp_path)
     equality = Equality(None, [[1.0, 1.0]], 1.0, name="one")
     answer = certify(bare, equality)
-    data = certificate_bytes(bare, requirement=equality, certification=answer)
+    data = build_certificate(bare, requirement=equality, certification=answer)
     sums = verdict(data).claim
     with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
         compare(sums, tmp_path)

@@ -10,7 +10,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import Ensemble, certify, write_certificate
-from cg4ai.colgen.pricing.nested_classes import nested_member, nesting_of
+from cg4ai.colgen.pricing.nested_classes import find_nesting, fit_nested_member
 from cg4ai.layout import Layout
 from cg4ai.members import concatenate
 from cg4ai.members.constants import ConstantMembers
@@ -19,10 +19,10 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.signed_networks import SignedArchitecture
-from cg4ai.proofs.structure_certificates import shape_bytes
+from cg4ai.proofs.structure_certificates import build_shape_certificate
 from cg4ai.protocols import Members
 from cg4ai.rules import Curvature, Monotone
-from cg4ai.rules.output_sets import Ordered, Range, joined
+from cg4ai.rules.output_sets import Ordered, Range, join_output_rules
 from cg4ai.rules.shapes import Shape
 from cg4ai_checker import Rejected, verdict
 from cg4ai_checker.folder_reader import MemberState
@@ -64,10 +64,10 @@ def nested(rule: Monotone, classes: int, model: Any) -> Members:
     labels = np.digitize(x[:, 2] - x[:, 1] + 0.3 * generator.normal(size=300), [-0.3, 0.1, 0.4])
     signs = np.tile(np.array([0, 0, 1]), (classes, 1))
     made = [
-        nested_member(
+        fit_nested_member(
             model,
             (x[own], np.minimum(labels[own], classes - 1), None),
-            nesting=nesting_of([rule], classes),
+            nesting=find_nesting([rule], classes),
             signs=signs,
         )
         for own in (slice(None, 200), slice(100, None))
@@ -113,13 +113,17 @@ CASES: dict[str, tuple[Shape, list[Members]]] = {
     ),
     "floored": (
         Curvature({0: 1}, output=1),
-        [ArrangedMembers(networks((Curvature({0: 1}),), 2), joined([Range(0.0, None)], 2))],
+        [
+            ArrangedMembers(
+                networks((Curvature({0: 1}),), 2), join_output_rules([Range(0.0, None)], 2)
+            )
+        ],
     ),
     "arranged": (
         Monotone({0: 1}, output=0),
         [
             ArrangedMembers(
-                networks((Monotone({0: 1}),), 2), joined([Range(0.0, 1.0), Ordered()], 2)
+                networks((Monotone({0: 1}),), 2), join_output_rules([Range(0.0, 1.0), Ordered()], 2)
             )
         ],
     ),
@@ -150,12 +154,12 @@ def test_the_opposite_is_not_proven(name: str) -> None:
     wrong.check(D, stacks[0].output_size)
     assert certify(mixture(*stacks), wrong).status == "unknown"
     with pytest.raises(Rejected, match="not proven"):
-        verdict(shape_bytes(mixture(*stacks), wrong))
+        verdict(build_shape_certificate(mixture(*stacks), wrong))
 
 
 def test_a_folder_with_another_member_is_rejected(tmp_path: Path) -> None:
     rule, stacks = CASES["mixed"]
-    proven = verdict(shape_bytes(mixture(*stacks), rule))
+    proven = verdict(build_shape_certificate(mixture(*stacks), rule))
     folder = mixture(*stacks, trees([0, 0, 0])).save(tmp_path / "other")
     with pytest.raises(Rejected, match="part 3"):
         compare(proven.claim, folder)
@@ -163,10 +167,10 @@ def test_a_folder_with_another_member_is_rejected(tmp_path: Path) -> None:
 
 def test_convex_members_below_an_upper_end_are_not_taken_for_convex() -> None:
     inner = networks((Curvature({0: 1}),), 2)
-    capped = mixture(ArrangedMembers(inner, joined([Range(None, 0.0)], 2)))
+    capped = mixture(ArrangedMembers(inner, join_output_rules([Range(None, 0.0)], 2)))
     assert certify(capped, Curvature({0: 1}, output=1)).status == "unknown"
     with pytest.raises(Rejected, match="not proven"):
-        verdict(shape_bytes(capped, Curvature({0: 1}, output=1)))
+        verdict(build_shape_certificate(capped, Curvature({0: 1}, output=1)))
 
 
 @pytest.mark.parametrize(
@@ -189,7 +193,7 @@ def test_nested_members_that_are_not_what_they_seem_are_rejected(
     arrays = {
         name: array[1:] if "short" in change else array for name, array in state.arrays.items()
     }
-    claim = verdict(shape_bytes(mixture(*stacks), rule)).claim
+    claim = verdict(build_shape_certificate(mixture(*stacks), rule)).claim
     assert isinstance(claim, ShapeClaim)
     with pytest.raises(Rejected, match=words):
         claim.verify_stored(MemberState(state.kind, config, arrays), np.arange(2), "stack 0")
@@ -198,7 +202,7 @@ def test_nested_members_that_are_not_what_they_seem_are_rejected(
 def test_parts_of_other_classes_than_the_claim_are_rejected() -> None:
     rule, _ = CASES["class of trees"]
     larger = nested(Monotone({2: 1}, output=0), 4, BOOSTED)
-    claim = verdict(shape_bytes(mixture(*CASES["class of trees"][1]), rule)).claim
+    claim = verdict(build_shape_certificate(mixture(*CASES["class of trees"][1]), rule)).claim
     assert isinstance(claim, ShapeClaim)
     state = larger.state()
     own = MemberState(state.kind, dict(state.config), dict(state.arrays))
@@ -220,20 +224,20 @@ def test_weights_by_which_sums_overflow_are_not_taken_for_monotone(weights: list
     arrays[f"bias_{len(weights) - 1}"] += 3.0
     hidden = tuple(len(one) for one in weights[:-1])
     inner = NetworkMembers(NetworkArchitecture(2, 1, hidden=hidden), arrays)
-    ensemble = mixture(ArrangedMembers(inner, joined([Range(-5.0, 5.0)], 1)))
+    ensemble = mixture(ArrangedMembers(inner, join_output_rules([Range(-5.0, 5.0)], 1)))
     rise = ensemble.predict(np.array([[0.0, 10.0], [9.0, 10.0]]))
     assert rise.tolist() == [[3.0], [0.0]]  # which is a fall
     rule = Monotone({0: 1})
     rule.check(2, 1)
     with pytest.raises(Rejected, match=r"numbers must be finite|may overflow"):
-        verdict(shape_bytes(ensemble, rule))
+        verdict(build_shape_certificate(ensemble, rule))
 
 
 @pytest.mark.parametrize("name", ["bias_0", "bias_1"])
 def test_a_bias_that_is_no_number_is_rejected(name: str) -> None:
     rule = Monotone({0: 1})
     stack = networks((rule,))
-    claim = verdict(shape_bytes(mixture(stack), rule)).claim
+    claim = verdict(build_shape_certificate(mixture(stack), rule)).claim
     assert isinstance(claim, ShapeClaim)
     state = stack.state()
     arrays = {**state.arrays, name: np.full_like(state.arrays[name], np.inf)}

@@ -14,7 +14,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, ShieldedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes, write_certificate
+from cg4ai.proofs.certificate import build_certificate, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Box
@@ -29,7 +29,7 @@ SHARES = np.array([[0.25, 0.75, 0.5, 0.5, 0.0]])
 def bytes_of(ensemble: Ensemble) -> bytes:
     """A certificate of a rule that is true by far."""
     rule = Linear(BOX, np.ones(ensemble.output_size), 1e3, "<=", name="cap")
-    return certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+    return build_certificate(ensemble, requirement=rule, certification=certify(ensemble, rule))
 
 
 def grouped(count: int = 2) -> Ensemble:

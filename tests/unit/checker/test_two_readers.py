@@ -24,8 +24,8 @@ import torch
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 import cg4ai
-from cg4ai.apps.tabular.description import described as describe_table
-from cg4ai.apps.tabular.description import restored as table_of
+from cg4ai.apps.tabular.description import describe_subject as describe_table
+from cg4ai.apps.tabular.description import restore_subject as table_of
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import describe, load
 from cg4ai.errors import Cg4aiError, RunFolderError
@@ -43,8 +43,8 @@ from cg4ai.members.shielded import Shield
 from cg4ai.members.signed_networks import SignedArchitecture
 from cg4ai.proofs.certificate import write_certificate
 from cg4ai.routing import Instance, instance
-from cg4ai.routing.network.description import described
-from cg4ai.routing.network.description import restored as network_of
+from cg4ai.routing.network.description import describe_instance
+from cg4ai.routing.network.description import restore_instance as network_of
 from cg4ai.routing.prove.guarantee import write_shield_proof
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agent_members import budget_shield, local_networks
@@ -52,7 +52,7 @@ from cg4ai.routing.train.joint import capacity_shield, joint_network
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Box, Equality, Linear, Monotone, Ordered, Quadratic, Range, SumTo
 from cg4ai.rules.guards import guard_of
-from cg4ai.rules.output_sets import joined
+from cg4ai.rules.output_sets import join_output_rules
 from cg4ai.runs import files
 from cg4ai.seeds import generator
 from cg4ai_checker import Unreadable, verdict
@@ -113,7 +113,7 @@ def net(inputs: int = 2, outputs: int = 3, **shape: Any) -> Any:
 def of_network(folder: Path, members: Any, made: Instance) -> Case:
     part = Part(members, np.zeros(len(members), np.int64), np.full(len(members), 0.5))
     router = Ensemble((part,), Layout.single(members.output_size))
-    router.about.update({"application": "routing", **described(made)})
+    router.about.update({"application": "routing", **describe_instance(made)})
     write_shield_proof(folder.parent, made, router)
     router.save(folder)
     file = folder.parent / "certificate.cg4ai"
@@ -141,7 +141,7 @@ def softmax(folder: Path) -> Case:
 
 
 def behind_a_shield(folder: Path) -> Case:
-    shielded = mixed(net()).shielded([0.1, 0.1, 0.1], [TIGHT, SQUARES])
+    shielded = mixed(net()).apply_shield([0.1, 0.1, 0.1], [TIGHT, SQUARES])
     return of_table(folder, shielded, TIGHT)
 
 
@@ -152,7 +152,7 @@ def shielded_members(folder: Path) -> Case:
 
 
 def output_sets(folder: Path) -> Case:
-    made = joined((Range(-1, 1), Ordered((0, 1)), SumTo(0.5, low=-1)), 3)
+    made = join_output_rules((Range(-1, 1), Ordered((0, 1)), SumTo(0.5, low=-1)), 3)
     return of_table(folder, mixed(ArrangedMembers(net(), made)), Range(-1, 1))
 
 
@@ -299,7 +299,7 @@ def refused_or_same(case: Case, expected: np.ndarray[Any, Any], what: str) -> bo
     if ensemble is None or not seen(case):
         return True
     written, (record, arrays) = describe(ensemble), view(case)
-    assert files.difference(record, files.plain(written.record)) is None, what
+    assert files.find_difference(record, files.to_plain(written.record)) is None, what
     assert not files.arrays_difference(arrays, written.arrays), what
     if not kept(case, ensemble):
         found = ensemble.predict(case.inputs, outside="ignore")
@@ -464,11 +464,11 @@ def test_description_of_a_table_takes_nothing_for_something_else(tmp_path: Path)
     for place in places({name: about[name] for name in ABOUT if name != "application"}):
         for value in others(at(about, place)):
             other = changed(about, place, value)
-            if files.difference(other, about) is None:
+            if files.find_difference(other, about) is None:
                 continue
             try:
                 subject = table_of(other)
             except RunFolderError:
                 continue
             read = describe_table(subject, scores=other["scores"])
-            assert files.difference({name: other[name] for name in read}, read) is None
+            assert files.find_difference({name: other[name] for name in read}, read) is None

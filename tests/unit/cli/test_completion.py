@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cg4ai.cli.completion import networks, run_folders
+from cg4ai.cli.completion import complete_networks, run_folders
 
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
 
@@ -37,12 +37,12 @@ def test_folders_of_runs_and_no_others(folders: Path) -> None:
 
 
 def test_networks_by_name() -> None:
-    assert networks("pol") == ["polska"]
-    plain = networks("")
+    assert complete_networks("pol") == ["polska"]
+    plain = complete_networks("")
     assert "abilene" in plain
     assert not any("/" in name for name in plain)
-    assert "topozoo/Aarnet" in networks("topozoo/A")
-    assert networks("no such network") == []
+    assert "topozoo/Aarnet" in complete_networks("topozoo/A")
+    assert complete_networks("no such network") == []
 
 
 def completed(words: str, place: int) -> list[str]:

@@ -30,7 +30,7 @@ def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def quickly(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Nothing is tried; the versions of some packages are others (None: missing)."""
-    monkeypatch.setattr(checkup, "checks", lambda: [checkup.Check("all", "", 0.0)])
+    monkeypatch.setattr(checkup, "run_checks", lambda: [checkup.InstallationCheck("all", "", 0.0)])
     true = checkup._version
 
     def pretend(**versions: str | None) -> None:
@@ -80,7 +80,7 @@ def test_what_fails_is_said_and_the_rest_is_tried(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(LinearMaster, "solve", broken)
     monkeypatch.setattr(checkup, "_whole", lambda: "")
-    faults = {check.name: check.fault for check in checkup.checks()}
+    faults = {check.name: check.fault for check in checkup.run_checks()}
     assert faults.pop("HiGHS solves a linear program") == "RuntimeError: no licence"
     assert set(faults.values()) == {""}
 

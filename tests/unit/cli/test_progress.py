@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cg4ai.cli.progress import LiveProgress, PlainProgress, progress
+from cg4ai.cli.progress import LiveProgress, PlainProgress, make_progress
 from cg4ai.errors import InvalidInput
 from cg4ai.records import IterationRecord, StopReason
-from cg4ai.report.tables import csv_text, markdown, plain
+from cg4ai.report.tables import csv_text, format_markdown, format_plain
 
 
 class Terminal(io.StringIO):
@@ -31,7 +31,7 @@ def record(iteration: int, **changes: Any) -> IterationRecord:
 
 def test_lines_are_aligned_one_per_iteration() -> None:
     stream = io.StringIO()
-    with progress("auto", stream) as shown:
+    with make_progress("auto", stream) as shown:
         assert isinstance(shown, PlainProgress)
         shown.message("anchor found")
         shown.update(record(1, worst_violation=None, columns=3, added_columns=3))
@@ -52,14 +52,14 @@ def test_lines_are_aligned_one_per_iteration() -> None:
 
 def test_a_note_ends_its_line() -> None:
     stream = io.StringIO()
-    with progress("auto", stream) as shown:
+    with make_progress("auto", stream) as shown:
         shown.update(record(1, note="penalty raised"))
     assert stream.getvalue().splitlines()[1].endswith("  penalty raised")
 
 
 def test_json_lines_are_strict_json() -> None:
     stream = io.StringIO()
-    with progress("json", stream) as shown:
+    with make_progress("json", stream) as shown:
         shown.update(record(1, bound=-math.inf, worst_violation=None))
         shown.message('say "hello"\n')
     first, second = map(json.loads, stream.getvalue().splitlines())
@@ -73,7 +73,7 @@ def test_json_lines_are_strict_json() -> None:
 
 def test_streams_by_mode(capsys: pytest.CaptureFixture[str]) -> None:
     for mode in ("auto", "json", "quiet"):
-        with progress(mode) as shown:
+        with make_progress(mode) as shown:
             shown.message(f"from {mode}")
             shown.update(record(1))
     out, err = capsys.readouterr()
@@ -86,7 +86,7 @@ def test_a_terminal_gets_the_last_rows_as_a_table(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "140")
     stream = Terminal()
-    with progress("auto", stream) as shown:
+    with make_progress("auto", stream) as shown:
         assert isinstance(shown, LiveProgress)
         for iteration in range(1000, 1020):
             shown.update(record(iteration, note="[bold]not markup"))
@@ -109,7 +109,7 @@ def test_no_number_is_cut_short_on_a_terminal_of_80_columns(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     stream = Terminal()
-    with progress("auto", stream) as shown:
+    with make_progress("auto", stream) as shown:
         shown.expect("training", iterations=12, seconds=math.inf)
         shown.update(
             record(3, columns=1147, added_columns=128, rows=2019, added_rows=330, slack=7.88e-15)
@@ -124,7 +124,7 @@ def test_the_cursor_comes_back_after_an_error(monkeypatch: pytest.MonkeyPatch) -
     stream = Terminal()
 
     def stopped() -> None:
-        with progress("auto", stream) as shown:
+        with make_progress("auto", stream) as shown:
             shown.update(record(1))
             raise KeyboardInterrupt
 
@@ -140,7 +140,7 @@ def test_the_time_left_of_a_group_is_that_of_the_limit_where_it_comes_first(
     now = 100.0
     monkeypatch.setattr(time, "perf_counter", lambda: now)
     stream = io.StringIO()
-    shown = progress("auto", stream)
+    shown = make_progress("auto", stream)
     shown.expect("training", iterations=4, seconds=60.0)
     shown.step(0, 2500)
     now = 110.0
@@ -158,12 +158,12 @@ def test_the_time_left_of_a_group_is_that_of_the_limit_where_it_comes_first(
 
 def test_dumb_terminals_get_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(progress("auto", Terminal()), PlainProgress)
+    assert isinstance(make_progress("auto", Terminal()), PlainProgress)
 
 
 def test_an_unknown_mode_is_refused() -> None:
     with pytest.raises(InvalidInput, match="did you mean 'quiet'"):
-        progress("quite")
+        make_progress("quite")
 
 
 ROWS = [
@@ -173,7 +173,7 @@ ROWS = [
 
 
 def test_markdown() -> None:
-    assert markdown(ROWS) == (
+    assert format_markdown(ROWS) == (
         "| method | loss | rows | feasible | stop |\n"
         "| --- | ---: | ---: | --- | --- |\n"
         "| a\\|b | 0.12346 | 10 | yes |  |\n"
@@ -182,7 +182,7 @@ def test_markdown() -> None:
 
 
 def test_plain() -> None:
-    assert plain(ROWS, digits=3) == (
+    assert format_plain(ROWS, digits=3) == (
         "method        loss  rows  feasible  stop\n"
         "a|b          0.123    10  yes\n"
         "longer name   12.5                  optimal\n"
@@ -198,4 +198,4 @@ def test_csv_reads_back_exactly() -> None:
 
 
 def test_no_rows_make_no_table() -> None:
-    assert markdown([]) == plain([]) == csv_text([]) == ""
+    assert format_markdown([]) == format_plain([]) == csv_text([]) == ""

@@ -13,14 +13,14 @@ from cg4ai.colgen.loop import patch
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.colgen.result import Result
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkMembers, affine
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, Pricer, PricingRequest
-from cg4ai.records import Estimate, PricingResult
+from cg4ai.records import GapEstimate, PricingResult
 from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
@@ -114,7 +114,7 @@ class Drawing(PricerDefaults):
             chosen = made.permutation(len(self.members))[: self.restarts]
         else:
             known = self.members.take(np.arange(self.few))
-            costs = reduced_costs(request, known, np.zeros(self.few, np.int64))
+            costs = compute_reduced_costs(request, known, np.zeros(self.few, np.int64))
             chosen = np.array([costs.argmin()])
         return PricingResult(
             self.members.take(chosen), np.zeros(len(chosen), np.int64), np.full(len(chosen), -1)
@@ -281,11 +281,11 @@ def test_no_time_or_rows_unmet_or_nothing_trained_is_said(monkeypatch):
 
 
 def test_losses_that_are_known_to_be_positive_bound_the_distance():
-    estimate = Estimate(value=0.0, restarts=8, floor=0.0)
-    assert estimate.distance(0.25) == (
+    estimate = GapEstimate(value=0.0, restarts=8, floor=0.0)
+    assert estimate.describe_distance(0.25) == (
         "at most 0.25 (proven: no mixture is below 0); an estimate from the best of 8 restarts at "
         "the final duals adds nothing"
     )
     own = Supervised(INPUTS, INPUTS, lambda y, t: -(y - t).sum(-1))
     stated = replace(problem_of(Drawing(CLASS, 30)), objective=own)
-    assert estimating.floor(CompiledProblem.as_stated(stated)) is None
+    assert estimating.find_floor(CompiledProblem.from_problem(stated)) is None

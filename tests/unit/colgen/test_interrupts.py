@@ -24,7 +24,7 @@ def test_outside_allowed_stretches_it_is_only_remembered() -> None:
 
 def test_inside_it_raises_at_once_and_is_remembered() -> None:
     with Interrupts() as interrupts:
-        with pytest.raises(KeyboardInterrupt), interrupts.allowed():
+        with pytest.raises(KeyboardInterrupt), interrupts.allow_interrupts():
             press()
         assert interrupts.requested
 
@@ -32,13 +32,13 @@ def test_inside_it_raises_at_once_and_is_remembered() -> None:
 def test_an_allowed_stretch_does_not_begin_once_it_was_requested() -> None:
     with Interrupts() as interrupts:
         press()
-        with pytest.raises(KeyboardInterrupt), interrupts.allowed():
+        with pytest.raises(KeyboardInterrupt), interrupts.allow_interrupts():
             raise AssertionError("not reached")
 
 
 def test_after_an_allowed_stretch_it_waits_again() -> None:
     with Interrupts() as interrupts:
-        with interrupts.allowed():
+        with interrupts.allow_interrupts():
             pass
         press()
         assert interrupts.requested
@@ -66,7 +66,7 @@ def test_in_another_thread_it_does_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
 
     def work() -> None:
-        with Interrupts() as interrupts, interrupts.allowed():
+        with Interrupts() as interrupts, interrupts.allow_interrupts():
             seen.append(interrupts.requested)
 
     thread = threading.Thread(target=work)

@@ -10,14 +10,14 @@ import pytest
 
 from cg4ai.colgen.master import OWN_SLACK, LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.colgen.result import Lean
+from cg4ai.colgen.result import MemberPruner
 from cg4ai.errors import InvalidSettings
 from cg4ai.settings import Settings
 
 TOLERANCE = 1e-7
 
 
-def lean_of(master: Any, share: float, *, blocks: int = 1) -> Lean:
+def lean_of(master: Any, share: float, *, blocks: int = 1) -> MemberPruner:
     columns = SimpleNamespace(blocks=np.zeros(getattr(master, "n_columns", 1), np.int64))
     work = SimpleNamespace(
         columns=columns,
@@ -27,7 +27,7 @@ def lean_of(master: Any, share: float, *, blocks: int = 1) -> Lean:
         scenarios=None,
         notes=[],
     )
-    made = Lean(
+    made = MemberPruner(
         cast(Workspace, work),
         share,
         solve=lambda: master.solve(),
@@ -50,7 +50,7 @@ def test_small_weights_go_where_the_objective_allows() -> None:
     whole = master.solve()
     np.testing.assert_allclose(whole.weights, [0.9, 0.1, 0.0], atol=1e-9)
     # without the second member the row cannot be met: barring it would need slack
-    kept = lean_of(master, 0.5).reduced(whole)
+    kept = lean_of(master, 0.5).prune(whole)
     np.testing.assert_allclose(kept.weights, whole.weights, atol=1e-9)
     # a weight that only lowers the cost is given up for its price, and not for less
     cheap = LinearMaster(1)
@@ -58,12 +58,12 @@ def test_small_weights_go_where_the_objective_allows() -> None:
     cheap.add_rows(np.array([[1.0, -9.0]]), np.array([0.0]), np.array([OWN_SLACK]))
     best = cheap.solve()
     np.testing.assert_allclose(best.weights, [0.9, 0.1], atol=1e-9)
-    np.testing.assert_allclose(lean_of(cheap, 0.01).reduced(best).weights, [1.0, 0.0], atol=1e-9)
-    best = lean_of(cheap, 0.0).reduced(best)
+    np.testing.assert_allclose(lean_of(cheap, 0.01).prune(best).weights, [1.0, 0.0], atol=1e-9)
+    best = lean_of(cheap, 0.0).prune(best)
     np.testing.assert_allclose(best.weights, [0.9, 0.1], atol=1e-9)
     cheap.bar(np.empty(0, int))
     np.testing.assert_allclose(
-        lean_of(cheap, 1e-4).reduced(cheap.solve()).weights, [0.9, 0.1], atol=1e-9
+        lean_of(cheap, 1e-4).prune(cheap.solve()).weights, [0.9, 0.1], atol=1e-9
     )
 
 
@@ -72,11 +72,11 @@ def test_members_come_back_for_rows_that_need_them() -> None:
     master.add_columns(np.array([1.0, 0.99]), np.zeros(2, int), np.empty((0, 2)))
     master.add_rows(np.array([[1.0, -9.0]]), np.array([0.0]), np.array([OWN_SLACK]))
     lean = lean_of(master, 0.01)
-    alone = lean.reduced(master.solve())
+    alone = lean.prune(master.solve())
     assert alone.weights[1] == pytest.approx(0.0, abs=1e-12)
-    assert lean.checked(alone) is alone
+    assert lean.check_solution(alone) is alone
     master.add_rows(np.array([[0.0, 1.0]]), np.array([0.05]), np.array([OWN_SLACK]))
-    again = lean.checked(master.solve())
+    again = lean.check_solution(master.solve())
     assert again.weights[1] >= 0.05 - 1e-9
     assert again.slack.max() <= TOLERANCE
 
@@ -87,12 +87,12 @@ def test_every_block_keeps_a_member_and_convex_masters_are_said_to_take_no_part(
     master.add_columns(np.zeros(10), np.zeros(10, int), np.empty((0, 10)))
     solution = master.solve()
     spread = lean_of(master, 0.5)
-    spread.reduced(
+    spread.prune(
         type(solution)(**{**_fields(solution), "weights": even})
     )  # all are below the first shares, none is barred
     assert len(spread.barred) == 0
     convex = lean_of(object(), 0.1)
-    assert convex.reduced(solution) is solution
+    assert convex.prune(solution) is solution
     assert "only linear masters" in convex.notes[0]  # type: ignore[attr-defined]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cg4ai import Problem, Result, Settings, StopReason, solve
-from cg4ai.colgen.iteration import Decision, GoOn, Priced, Settled, Stop, Weighed
+from cg4ai.colgen.iteration import Continue, Decision, FinalSolution, MasterStep, PricingStep, Stop
 from cg4ai.colgen.phases import NormalPhase, Phase
 from cg4ai.colgen.pricing.defaults import PricerDefaults, WrappingPricer
 from cg4ai.colgen.state import RunState
@@ -77,15 +77,15 @@ class Patient(NormalPhase):
         self.iterations = iterations
         self.objectives = np.zeros(0)
 
-    def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
+    def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         self.objectives = np.append(self.objectives, weighed.solution.objective)
         if len(self.objectives) < self.iterations:
-            return GoOn(f"{len(self.objectives)} of {self.iterations}")
+            return Continue(f"{len(self.objectives)} of {self.iterations}")
         return Stop(StopReason.PROVEN, "enough")
 
-    def settle(self, run: RunState, reason: StopReason) -> Settled:
+    def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
         solution = run.solve_whole_master()
-        return Settled(solution, solution.weights, reason)
+        return FinalSolution(solution, solution.weights, reason)
 
     def state(self) -> PartState:
         return PartState({}, {"objectives": self.objectives})
@@ -155,8 +155,8 @@ def test_a_checkpoint_of_another_kind_of_run_is_refused(tmp_path: Path) -> None:
 
 def test_a_phase_that_is_not_there_is_named() -> None:
     class Lost(Patient):
-        def decide(self, run: RunState, weighed: Weighed, priced: Priced) -> Decision:
-            return GoOn("on", phase="elsewhere")
+        def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
+            return Continue("on", phase="elsewhere")
 
     with pytest.raises(InvalidInput, match="no phase 'elsewhere' in this run, which has patient"):
         solve(problem(Counting(), Lost(3)), PLAIN)

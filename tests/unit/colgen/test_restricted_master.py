@@ -13,7 +13,7 @@ from cg4ai import Problem, Settings
 from cg4ai.colgen.columns import Columns
 from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
-from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs
+from cg4ai.colgen.pricing.reduced_cost import compute_all_values, compute_block_outputs
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput, SolverFailure
@@ -49,7 +49,9 @@ def two_blocks(*rules: Any, targets: Any = ((0.0, 0.0),)) -> Problem:
 
 
 def workspace(problem: Problem, **settings: Any) -> Workspace:
-    work = Workspace(CompiledProblem.as_stated(problem), Settings(**(PLAIN.as_dict() | settings)))
+    work = Workspace(
+        CompiledProblem.from_problem(problem), Settings(**(PLAIN.as_dict() | settings))
+    )
     work.start()
     return work
 
@@ -304,7 +306,9 @@ class TestMixtures:
     def test_true_loss_is_that_of_the_mixture(self) -> None:
         start = [(constants([0.0, 2.0]), np.zeros(2, int))]
         work = workspace(one_block(target=1.0, start=start))
-        assert work.true_loss(work.whole_ensemble(np.array([0.5, 0.5]))) == pytest.approx(0.0)
+        assert work.compute_true_loss(work.whole_ensemble(np.array([0.5, 0.5]))) == pytest.approx(
+            0.0
+        )
 
 
 class TestColumns:
@@ -358,8 +362,8 @@ class TestColumns:
     def test_block_outputs_and_values_of_candidates(self) -> None:
         members = ConstantMembers([[1.0, 2.0], [3.0, 4.0]], 1)
         blocks = np.array([0, 1])
-        outputs = block_outputs(self.x, self.layout, members, blocks, "cpu")
+        outputs = compute_block_outputs(self.x, self.layout, members, blocks, "cpu")
         np.testing.assert_allclose(outputs.numpy(), self.expected()[:2])
         problem = two_blocks()
         empty = workspace(problem).rows
-        assert all_values(empty, constants([1.0]), np.zeros(1, int), "cpu").shape == (0, 1)
+        assert compute_all_values(empty, constants([1.0]), np.zeros(1, int), "cpu").shape == (0, 1)

@@ -193,13 +193,13 @@ def test_a_run_that_had_no_time_for_its_ending_goes_on_when_given_more(tmp_path:
 
 
 def test_a_deadline_tells_what_is_left_of_it() -> None:
-    assert Deadline().left() == np.inf
-    assert not Deadline().reserving(1e9).passed
+    assert Deadline().compute_seconds_left() == np.inf
+    assert not Deadline().reserve(1e9).passed
     later = Deadline.after(100.0)
-    assert later.left() == 100.0
-    assert later.reserving(50.0).left() == 50.0
-    assert later.reserving(101.0).passed
-    assert later.reserving(101.0).left() == 0.0
+    assert later.compute_seconds_left() == 100.0
+    assert later.reserve(50.0).compute_seconds_left() == 50.0
+    assert later.reserve(101.0).passed
+    assert later.reserve(101.0).compute_seconds_left() == 0.0
 
 
 def test_training_is_cut_at_the_limit_and_leaves_a_mixture(clock: Clock) -> None:

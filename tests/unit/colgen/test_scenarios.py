@@ -10,7 +10,7 @@ from scipy.optimize import linprog
 from cg4ai.colgen.loop import solve
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
 from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.colgen.result import Lean
+from cg4ai.colgen.result import MemberPruner
 from cg4ai.colgen.scenarios import Scenarios
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.problem import Problem
@@ -77,12 +77,12 @@ def by_linprog(level, weight):
 
 def test_only_rows_that_the_master_lacks_are_given_once():
     scenarios = Scenarios(Epigraph(X, Scaled()), "cpu")
-    assert scenarios.missing(np.ones(1), 1.0) is None  # no column yet
+    assert scenarios.find_missing_rows(np.ones(1), 1.0) is None  # no column yet
     scenarios.add_columns(torch.as_tensor(MEMBERS[:, None, :]).expand(3, 3, 2))
-    rows = scenarios.missing(np.array([1.0, 0.0, 0.0]), 1.0)
+    rows = scenarios.find_missing_rows(np.array([1.0, 0.0, 0.0]), 1.0)
     np.testing.assert_array_equal(rows.origin, [[0, 0], [1, 0], [2, 0]])
-    assert scenarios.missing(np.array([1.0, 0.0, 0.0]), 1.0) is None
-    other = scenarios.missing(np.array([0.0, 1.0, 0.0]), 1.0)
+    assert scenarios.find_missing_rows(np.array([1.0, 0.0, 0.0]), 1.0) is None
+    other = scenarios.find_missing_rows(np.array([0.0, 1.0, 0.0]), 1.0)
     np.testing.assert_array_equal(other.origin[:, 1], [1, 1, 1])
 
 
@@ -134,15 +134,17 @@ def test_what_fewer_members_cost_is_bounded_in_every_group(grouped, kept):
         layout=Layout.single(2),
         start=((members, blocks),),
     )
-    work = Workspace(CompiledProblem.as_stated(stated), Settings(lean=0.05, final_weights="vertex"))
+    work = Workspace(
+        CompiledProblem.from_problem(stated), Settings(lean=0.05, final_weights="vertex")
+    )
     work.start()
     mixed = replace(
         work.solve_master(), weights=np.array([0.85, 0.15]), objective=0.9988, penalised=0.9988
     )
     alone = replace(mixed, weights=np.array([1.0, 0.0]), objective=1.0, penalised=1.0)
-    lean = Lean(
+    lean = MemberPruner(
         work, 0.05, solve=lambda: alone if len(lean.barred) else mixed, unmet=lambda _: False
     )
-    np.testing.assert_array_equal(lean.reduced(mixed).weights, kept)
+    np.testing.assert_array_equal(lean.prune(mixed).weights, kept)
     if grouped:
         np.testing.assert_allclose(work.scenarios.group_means(mixed.weights), [1.0, 0.88])

@@ -17,7 +17,7 @@ from cg4ai import ConstrainedRegressor, Problem, Result, Settings, StopReason, s
 from cg4ai.colgen import snapshots
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.schedules import FreshThenRefined
+from cg4ai.colgen.pricing.schedules import TwoStagePricer
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.separation import GradientAscent
 from cg4ai.compile.compiled import CompiledProblem
@@ -115,7 +115,7 @@ def own_modules() -> Problem:
     targets = np.stack([X[:, 0] * X[:, 1], X[:, 0]], axis=1)
     objective = Supervised(X[10:], targets[10:])
     held_out = HeldOutPricer(
-        FreshThenRefined((pricer, pricer)), Supervised(X[:10], targets[:10]), X[10:]
+        TwoStagePricer((pricer, pricer)), Supervised(X[:10], targets[:10]), X[10:]
     )
     rule = Linear(Box([-1.0, -1.0], [1.0, 1.0]), [0.0, 1.0], 0.5, separator=SEARCH)
     return Problem(objective, [rule], [held_out], Layout.single(2))
@@ -199,7 +199,7 @@ def test_a_run_that_had_ended_gives_its_result_again(
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_a_restored_workspace_continues_like_the_first(maker: Callable[[], Problem]) -> None:
-    problem = CompiledProblem.as_stated(maker())
+    problem = CompiledProblem.from_problem(maker())
     work = Workspace(problem, SETTINGS)
     work.start()
     if not work.every_block_has_members:
@@ -221,7 +221,7 @@ def test_a_restored_workspace_continues_like_the_first(maker: Callable[[], Probl
 
 def test_an_empty_workspace_can_be_kept_too() -> None:
     for maker in (linear_rows, concave_rows):
-        problem = CompiledProblem.as_stated(maker())
+        problem = CompiledProblem.from_problem(maker())
         work = Workspace(problem, SETTINGS)
         work.start()
         restored = snapshots.restore(snapshots.take(work), problem, SETTINGS)
@@ -230,7 +230,7 @@ def test_an_empty_workspace_can_be_kept_too() -> None:
 
 
 def test_cuts_already_there_are_known_after_a_restore() -> None:
-    problem = CompiledProblem.as_stated(linear_rows())
+    problem = CompiledProblem.from_problem(linear_rows())
     work = Workspace(problem, SETTINGS)
     cut = problem.requirements[2].rows_at(np.array([[0.5, 0.5]]), np.zeros(1, int), 2)
     assert work.add_cuts(cut) == 1
@@ -239,7 +239,7 @@ def test_cuts_already_there_are_known_after_a_restore() -> None:
 
 
 def test_a_checkpoint_of_another_problem_or_with_gaps_is_refused() -> None:
-    problem = CompiledProblem.as_stated(concave_rows())
+    problem = CompiledProblem.from_problem(concave_rows())
     work = Workspace(problem, SETTINGS)
     work.start()
     snapshot = snapshots.take(work)

@@ -64,15 +64,15 @@ def test_members_that_do_not_keep_it_are_measured() -> None:
     listed = Equality(X[:5], [1.0, 1.0, 1.0], AffineBound(0.0, [1.0, 0.0]))
     assert ensemble_of(constant).audit(listed).strength == "audited"
     with pytest.raises(InvalidInput, match="names none to look at"):
-        ensemble_of(constant).audit(SUM.everywhere())
+        ensemble_of(constant).audit(SUM.extend_to_all_inputs())
     sum_to_one = Equality(None, [1.0, 1.0, 1.0], 1.0)
     assert ensemble_of(constant).audit(sum_to_one).strength == "constructed"
-    other = CompletedMembers(constant, sum_to_one.completion(2).projected())
+    other = CompletedMembers(constant, sum_to_one.completion(2).project())
     assert ensemble_of(other).audit(SUM).strength == "attacked"
     shift, scale = np.array([1.0, 2.0]), np.array([3.0, 4.0])
     networks = NetworkArchitecture(2, 3, hidden=(4,), shift=shift, scale=scale)
     inner = networks.members(networks.initialise(2, torch.Generator().manual_seed(0)))
-    folded = CompletedMembers(inner, SUM.completion().projected()).folded()
+    folded = CompletedMembers(inner, SUM.completion().project()).fold()
     assert ensemble_of(folded).audit(SUM).strength == "constructed"
 
 
@@ -86,7 +86,7 @@ def problem(layout: Layout, rule: Equality) -> Problem:
 
 def test_equalities_that_nothing_can_keep_are_refused_before_training() -> None:
     with pytest.raises(InvalidInput, match="ties outputs of 2 blocks"):
-        cg4ai.solve(problem(Layout((np.array([0, 1]), np.array([2]))), SUM.everywhere()))
+        cg4ai.solve(problem(Layout((np.array([0, 1]), np.array([2]))), SUM.extend_to_all_inputs()))
     wrong = Equality(None, [1.0, 1.0, 1.0], AffineBound(0.0, [1.0]))
     with pytest.raises(InvalidInput, match="slope over 1 inputs"):
         problem(Layout.single(3), wrong)

@@ -27,7 +27,7 @@ def fitted(rules: list[Any], **parameters: Any) -> ConstrainedRegressor:
 
 
 def kept(rules: list[Any], outputs: Array) -> bool:
-    return all(float(one.missed(EVERYWHERE, outputs).max()) <= 1e-9 for one in rules)
+    return all(float(one.compute_violation(EVERYWHERE, outputs).max()) <= 1e-9 for one in rules)
 
 
 @pytest.mark.parametrize("members", ["network", "forest", "affine"])

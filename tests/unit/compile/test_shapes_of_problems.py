@@ -10,7 +10,7 @@ from cg4ai import ConstrainedRegressor, Problem, Settings, solve
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.shapes import shaped
+from cg4ai.compile.shapes import shape_members
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture, affine
@@ -32,12 +32,12 @@ def problem(**kwargs: Any) -> Problem:
 
 
 def test_the_pricer_trains_signed_networks_and_the_rule_leaves_the_master() -> None:
-    made = shaped(CompiledProblem.as_stated(problem()))
+    made = shape_members(CompiledProblem.from_problem(problem()))
     assert isinstance(made.pricers[0].architecture, SignedArchitecture)  # type: ignore[attr-defined]
     assert not made.requirements
     assert made.kept == (RULE,)
     assert made.asked == (RULE,)
-    assert shaped(made).pricers == made.pricers
+    assert shape_members(made).pricers == made.pricers
 
 
 def test_a_solved_problem_says_that_it_is_constructed() -> None:
@@ -53,10 +53,10 @@ def test_start_members_must_keep_it(slope: float, fits: bool) -> None:
     members = affine(np.array([[[slope], [3.0]]]), [[0.0]])
     given = problem(start=[(members, np.zeros(1, np.int64))])
     if fits:
-        shaped(CompiledProblem.as_stated(given))
+        shape_members(CompiledProblem.from_problem(given))
         return
     with pytest.raises(InvalidInput, match="start members 0 do not keep"):
-        shaped(CompiledProblem.as_stated(given))
+        shape_members(CompiledProblem.from_problem(given))
 
 
 def test_modules_of_ones_own_are_refused() -> None:

@@ -12,7 +12,7 @@ from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.shield import through_shield
+from cg4ai.compile.shield import shield_members
 from cg4ai.ensemble.saved import load
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -45,7 +45,7 @@ def regression(*rules, pricers=None, **more):
 
 
 def compiled(problem: Problem, guarantee: Any = "every input") -> Any:
-    return through_shield(CompiledProblem.as_stated(problem, guarantee))
+    return shield_members(CompiledProblem.from_problem(problem, guarantee))
 
 
 def test_the_mixture_keeps_the_rule_at_every_input_and_says_so(tmp_path):
@@ -138,10 +138,10 @@ def test_the_problem_without_the_shield_is_kept_beside_the_other(guarantee):
 
 
 def test_rules_stay_with_the_master_where_no_shield_is_asked_for():
-    asked = CompiledProblem.as_stated(regression(CAP), "attacked")
-    assert through_shield(asked) is asked
-    own_phases = CompiledProblem.as_stated(regression(CAP, phases=lambda: ()), "shielded")
-    assert through_shield(own_phases) is own_phases
+    asked = CompiledProblem.from_problem(regression(CAP), "attacked")
+    assert shield_members(asked) is asked
+    own_phases = CompiledProblem.from_problem(regression(CAP, phases=lambda: ()), "shielded")
+    assert shield_members(own_phases) is own_phases
 
 
 def test_a_rule_without_an_anchor_is_named_and_stays_with_the_master():

@@ -66,7 +66,7 @@ def test_rows_known_of_rules_that_members_keep_are_dropped() -> None:
 
 def test_without_rules_to_build_in_nothing_is_changed() -> None:
     problem = stated(LISTED)
-    assert compile_problem(problem, SETTINGS) == CompiledProblem.as_stated(problem)
+    assert compile_problem(problem, SETTINGS) == CompiledProblem.from_problem(problem)
 
 
 def test_it_is_frozen() -> None:

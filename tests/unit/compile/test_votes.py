@@ -18,11 +18,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, load, solve
 from cg4ai.colgen import snapshots
-from cg4ai.colgen.decisions import Listed, best_thresholds
+from cg4ai.colgen.decisions import MemberScores, find_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.votes import voted
+from cg4ai.compile.votes import apply_votes
 from cg4ai.data import fit_with_requirements
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
@@ -299,7 +299,7 @@ def test_rows_of_a_checkpoint_still_read_votes() -> None:
         pricers=[TreePricer(LogisticRegression())],
         layout=Layout.single(2),
     )
-    problem = voted(CompiledProblem.as_stated(stated))
+    problem = apply_votes(CompiledProblem.from_problem(stated))
     work = Workspace(problem, Settings())
     work.start()
     restored = snapshots.restore(snapshots.take(work), problem, Settings())
@@ -346,7 +346,7 @@ def test_decisions_do_not_hang_on_the_last_bits_of_their_inputs(members: Any) ->
     assert gap(single, group) <= 0.05 + 1e-9
     ensemble = model[-1].ensemble_
     within = model[:-1].transform(inputs)
-    assert not ensemble.unsure(within).any()
+    assert not ensemble.find_unsure(within).any()
     scores = ensemble.decision_scores(torch.as_tensor(within)).numpy()
     assert np.abs(scores[:, 1] - scores[:, 0]).min() > 1e-7, "no listed row is at the threshold"
 
@@ -358,7 +358,7 @@ def test_decisions_within_rounding_of_a_threshold_are_counted_against_the_rule()
     model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
     model.about["decisions"] = {"weights": [1.0], "offsets": [0.0, 0.0], "agreement": False}
     assert model.decide(x).tolist() == [0, 1, 0, 1, 1, 0]
-    assert model.unsure(x).any(1).tolist() == [False, False, False, True, False, False]
+    assert model.find_unsure(x).any(1).tolist() == [False, False, False, True, False, False]
     assert not model.audit(rule).holds
     moved = x.copy()
     moved[3] = -0.5
@@ -412,8 +412,8 @@ def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
         layout=Layout.single(2),
     )
     mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
-    found = best_thresholds(Listed(mixture, CompiledProblem.as_stated(problem)), [rule])
-    assert found.kept
+    found = find_thresholds(MemberScores(mixture, CompiledProblem.from_problem(problem)), [rule])
+    assert found.is_kept
     least = 1.0
     for share in np.linspace(0, 1, 201):
         score = x @ (share * slopes[0, :, 1] + (1 - share) * slopes[1, :, 1])

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 from scipy.sparse import csr_matrix
 
-from cg4ai.conflicts.irreducible import Elastic, GaveUp, System, search
+from cg4ai.conflicts.irreducible import ElasticProgram, System, UndecidedError, search
 
 
 def feasible(matrix: np.ndarray, bounds: np.ndarray) -> bool:
@@ -39,7 +39,7 @@ def test_200_random_systems_have_irreducible_conflicts() -> None:
     while infeasible < 200:
         matrix, bounds = random_rows(seed)
         seed += 1
-        found = search(Elastic(system(matrix, bounds), 1e-7), np.arange(len(bounds)))
+        found = search(ElasticProgram(system(matrix, bounds), 1e-7), np.arange(len(bounds)))
         assert (found is None) == feasible(matrix, bounds), seed
         if found is None:
             continue
@@ -56,7 +56,7 @@ def test_rows_of_one_clause_stay_together() -> None:
     matrix = np.array([[1.0], [-1.0], [1.0], [-1.0]])
     owner = np.array([0, 0, 1, 2])  # 0 <= x <= 1; x >= 2; x <= 5
     rows = system(matrix, np.array([0.0, -1.0, 2.0, -5.0]), owner)
-    found = search(Elastic(rows, 1e-7), np.arange(3))
+    found = search(ElasticProgram(rows, 1e-7), np.arange(3))
     assert [part.tolist() for part in found.parts] == [[0], [1]]
 
 
@@ -65,7 +65,7 @@ def test_very_many_rows_are_told_by_requirement() -> None:
     matrix = np.vstack([np.eye(100), -np.ones((1, 100)), np.eye(100)[:1]])
     bounds = np.array([1.0] * 100 + [-99.5, -3.0])
     requirement = np.array([0] * 100 + [1, 2])
-    found = search(Elastic(system(matrix, bounds), 1e-7), requirement)
+    found = search(ElasticProgram(system(matrix, bounds), 1e-7), requirement)
     assert [len(part) for part in found.parts] == [100, 1]
     assert found.irreducible
 
@@ -76,10 +76,10 @@ class Tired:
     def __init__(self) -> None:
         self.asked = 0
 
-    def core(self, kept: np.ndarray) -> np.ndarray | None:
+    def find_core(self, kept: np.ndarray) -> np.ndarray | None:
         self.asked += 1
         if self.asked > 2:
-            raise GaveUp("enough")
+            raise UndecidedError("enough")
         return kept
 
     def part(self, kept: np.ndarray) -> Tired:
@@ -95,7 +95,11 @@ def test_a_search_that_ends_early_says_so() -> None:
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_the_scale_of_rows_does_not_matter(scale: float) -> None:
     matrix = scale * np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0]])
-    clash = search(Elastic(system(matrix, scale * np.array([1.0, -0.9, 0.0])), 1e-7), np.arange(3))
+    clash = search(
+        ElasticProgram(system(matrix, scale * np.array([1.0, -0.9, 0.0])), 1e-7), np.arange(3)
+    )
     assert [part.tolist() for part in clash.parts] == [[0], [1]]
-    none = search(Elastic(system(matrix, scale * np.array([1.0, -1.0, 0.0])), 1e-7), np.arange(3))
+    none = search(
+        ElasticProgram(system(matrix, scale * np.array([1.0, -1.0, 0.0])), 1e-7), np.arange(3)
+    )
     assert none is None

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 
-from cg4ai.data.arrays import matrix
+from cg4ai.data.arrays import as_matrix
 from cg4ai.errors import InvalidInput
 
 DAY = np.datetime64("2020-01-01")
@@ -45,11 +45,11 @@ DAY = np.datetime64("2020-01-01")
 )
 def test_what_is_no_matrix_of_numbers_is_refused_in_one_line(given: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
-        matrix(given, "inputs")
+        as_matrix(given, "inputs")
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16, torch.int8, torch.bool])
 def test_tensors_of_any_real_type_are_taken(kind: torch.dtype) -> None:
     given = torch.tensor([[1, 0]]).to(kind)
-    np.testing.assert_array_equal(matrix(given, "inputs"), [[1.0, 0.0]])
+    np.testing.assert_array_equal(as_matrix(given, "inputs"), [[1.0, 0.0]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.data.sparse import LEAST_ENTRIES, SparseMatrix, mostly_zeros
+from cg4ai.data.sparse import LEAST_ENTRIES, SparseMatrix, is_mostly_zeros
 
 GENERATOR = np.random.default_rng(0)
 
@@ -31,10 +31,10 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(
     weights = torch.randn((*shape[:-2], 40, shape[-1]), dtype=dtype)
     wanted = torch.tensor(dense, dtype=dtype) @ values
     close = 1e-4 if dtype == torch.float32 else 1e-10
-    torch.testing.assert_close(sparse.times(values), wanted, rtol=close, atol=close)
+    torch.testing.assert_close(sparse.multiply(values), wanted, rtol=close, atol=close)
     found, known = (
         torch.autograd.grad((product * weights).sum(), values)[0]
-        for product in (sparse.times(values), wanted)
+        for product in (sparse.multiply(values), wanted)
     )
     torch.testing.assert_close(found, known, rtol=close, atol=close)
 
@@ -42,19 +42,19 @@ def test_products_and_gradients_are_those_of_the_dense_matrix(
 def test_values_that_are_transposed_views_are_right_too() -> None:
     dense = matrix()
     values = torch.randn(5, 1000, dtype=torch.float64)
-    found = SparseMatrix(dense).times(values.T)
+    found = SparseMatrix(dense).multiply(values.T)
     np.testing.assert_allclose(found.numpy(), dense @ values.numpy().T, atol=1e-12)
 
 
 def test_small_and_full_matrices_stay_dense() -> None:
     assert SparseMatrix.of(np.eye(100)) is None
     assert SparseMatrix.of(np.ones((200, 200))) is None
-    assert mostly_zeros(np.eye(200))
+    assert is_mostly_zeros(np.eye(200))
     assert np.eye(181).size < LEAST_ENTRIES < np.eye(182).size
 
 
 def test_a_copy_gives_the_same() -> None:
     made, values = SparseMatrix(matrix()), torch.randn(1000, 3)
-    made.times(values)
+    made.multiply(values)
     for other in (copy.deepcopy(made), pickle.loads(pickle.dumps(made))):
-        assert torch.equal(other.times(values), made.times(values))
+        assert torch.equal(other.multiply(values), made.multiply(values))

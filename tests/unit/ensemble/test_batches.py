@@ -14,10 +14,10 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, from_sklearn
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.bounds.rounding import BOUND_FACTOR, margins
+from cg4ai.proofs.bounds.rounding import BOUND_FACTOR, compute_margins
 from cg4ai.proofs.bounds.terms import Parts
 from cg4ai.rules import Linear
-from cg4ai.rules.affine import rules_of
+from cg4ai.rules.affine import find_affine_rules
 from cg4ai.rules.regions import Box
 
 INPUTS, OUTPUTS = 5, 4
@@ -64,9 +64,9 @@ def ensembles(draw: Any) -> Ensemble:
 
 def allowance(ensemble: Ensemble, box: Box) -> np.ndarray:
     """(r,): what a certificate adds to the bound of each single output."""
-    rules = rules_of(Linear(box, np.eye(OUTPUTS), 0.0, "<="), output_size=OUTPUTS)
+    rules = find_affine_rules(Linear(box, np.eye(OUTPUTS), 0.0, "<="), output_size=OUTPUTS)
     lower, upper = box.bounds()
-    return margins(Parts(ensemble.used, ensemble.layout, lower=lower, upper=upper), rules)
+    return compute_margins(Parts(ensemble.used, ensemble.layout, lower=lower, upper=upper), rules)
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cg4ai import Ensemble
-from cg4ai.ensemble.constructed import constructed
+from cg4ai.ensemble.constructed import is_constructed
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers, affine
 from cg4ai.members.equalities import CompletedMembers
@@ -22,7 +22,7 @@ def mixture(coupled):
     """y0 + y1 = 1 by completion, y0 <= 0.6 by a shield; y2 is free."""
     generator = np.random.default_rng(0)
     inner = affine(3 * generator.normal(size=(2, 1, 3)), generator.normal(size=(2, 3)))
-    members = CompletedMembers(inner, SUM.completion(1).projected())
+    members = CompletedMembers(inner, SUM.completion(1).project())
     cap = Linear(BOX, [1.0, 0.0, 0.0], 0.6, "<=", name="cap")
     cap.check(1, 3)
     shield = Shield(ConstantMembers([[0.5, 0.5, 0.0]], 1), (guard_of(cap, 3),), coupled)
@@ -37,5 +37,5 @@ def test_equalities_are_claimed_only_if_their_outputs_move_together(coupled, kep
     assert outputs[:, 0].max() <= 0.6
     off = np.abs(outputs[:, :2].sum(1) - 1).max()
     assert (off < 1e-12) == kept
-    assert constructed(ensemble, SUM) == kept
+    assert is_constructed(ensemble, SUM) == kept
     assert (certify_equality(ensemble, SUM).status == "proven") == kept

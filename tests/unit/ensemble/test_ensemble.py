@@ -13,7 +13,7 @@ from sklearn.tree import DecisionTreeRegressor
 from torch import nn
 
 import cg4ai
-from cg4ai.ensemble.claims import mixture_digest
+from cg4ai.ensemble.claims import compute_mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.layout import Layout
@@ -365,7 +365,7 @@ def test_members_of_weight_zero_are_never_evaluated(several: bool) -> None:
     alone = Ensemble((rest,), layout)
     large = np.full((4, 3), 1e3)
     np.testing.assert_array_equal(ensemble.predict(large), alone.predict(large))
-    assert mixture_digest(ensemble) == mixture_digest(alone)
+    assert compute_mixture_digest(ensemble) == compute_mixture_digest(alone)
     assert len(ensemble) == 2
     within = Part(both, blocks, np.array([1.0, 1.0] if several else [1.0, 0.0]))
     assert np.isfinite(Ensemble((within,), layout).predict(large)).all()

@@ -35,7 +35,7 @@ from cg4ai.members.side_by_side import SideBySideArchitecture
 from cg4ai.protocols import Members
 from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Polytope, Range, SumTo
 from cg4ai.rules.guards import guard_of
-from cg4ai.rules.output_sets import joined
+from cg4ai.rules.output_sets import join_output_rules
 
 # shields are asked outside their regions too
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
@@ -94,11 +94,11 @@ def shielded() -> Ensemble:
         Linear(Box([0, 0, 0], [1, 1, 1]), [1.0, 1.0, 0.0], 0.2, "<=", name="sum"),
         Linear(Ball([0.5, 0.5, 0.5], 0.4), [0.0, 0.0, 1.0], 0.1, "<=", name="disc"),
     ]
-    return single(network(activation="gelu")).shielded([-1.0, -1.0, -1.0], rules)
+    return single(network(activation="gelu")).apply_shield([-1.0, -1.0, -1.0], rules)
 
 
 EQUALITY = Equality(None, np.array([[1.0, 1.0, 1.0]]), [1.0])
-OUTPUT_SET = joined([Range(-1.0, [0.5, 1.0, 2.0]), SumTo(0.5, low=None)], 3)
+OUTPUT_SET = join_output_rules([Range(-1.0, [0.5, 1.0, 2.0]), SumTo(0.5, low=None)], 3)
 
 
 def member_shield() -> Shield:
@@ -147,9 +147,7 @@ CASES = {
     "shielded": shielded,
     "members behind shields": lambda: single(ShieldedMembers(network(), member_shield())),
     "behind shields on a polytope": lambda: single(ShieldedMembers(network(), polytope_shield())),
-    "completed": lambda: single(
-        CompletedMembers(own_modules(), EQUALITY.completion(3).projected())
-    ),
+    "completed": lambda: single(CompletedMembers(own_modules(), EQUALITY.completion(3).project())),
     "in an output set": lambda: single(ArrangedMembers(network(), OUTPUT_SET)),
     "side by side": lambda: of_architecture(
         SideBySideArchitecture(
@@ -345,7 +343,7 @@ def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:
 
 def test_concave_rules_are_blended_too() -> None:
     rule = Concave(Box([0, 0, 0], [1, 1, 1]), lambda y: -(y**2).sum(-1), -0.01, name="disc")
-    ensemble = single(network()).shielded([0.0, 0.0, 0.0], rule)
+    ensemble = single(network()).apply_shield([0.0, 0.0, 0.0], rule)
     np.testing.assert_allclose(
         ensemble.as_module()(torch.as_tensor(X)).numpy(), ensemble.predict(X), rtol=0, atol=1e-12
     )

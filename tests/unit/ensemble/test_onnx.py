@@ -12,7 +12,7 @@ from test_export import CASES, X
 from torch import Tensor, nn
 
 from cg4ai.ensemble import export
-from cg4ai.ensemble.export import WithTheta, difference, exported, onnx_model
+from cg4ai.ensemble.export import ThetaModule, build_onnx_model, compute_difference, export_program
 from cg4ai.errors import InvalidInput
 
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
@@ -23,9 +23,9 @@ LONGER = [name for name in CASES if name not in QUICK]
 
 def check(name: str) -> None:
     ensemble = CASES[name]()
-    model = onnx_model(ensemble, names=("x", "y"), columns={"inputs": ["a", "b", "c"]})
+    model = build_onnx_model(ensemble, names=("x", "y"), columns={"inputs": ["a", "b", "c"]})
     for count in (1, 2, len(X)):
-        assert difference(ensemble, model, X[:count]) < 1e-13
+        assert compute_difference(ensemble, model, X[:count]) < 1e-13
     session = pytest.importorskip("onnxruntime").InferenceSession(model)
     (nothing,) = session.run(None, {"x": X[:0]})
     assert nothing.shape == (0, ensemble.output_size)
@@ -54,8 +54,8 @@ def test_single_precision_is_close_and_smaller(tmp_path: Path) -> None:
     ensemble = CASES["probabilities"]()
     double = ensemble.export_onnx(tmp_path / "double.onnx")
     single = ensemble.export_onnx(tmp_path / "single.onnx", precision="float32")
-    assert difference(ensemble, double.read_bytes(), X) < 1e-15
-    assert 1e-10 < difference(ensemble, single.read_bytes(), X) < 1e-5
+    assert compute_difference(ensemble, double.read_bytes(), X) < 1e-15
+    assert 1e-10 < compute_difference(ensemble, single.read_bytes(), X) < 1e-5
     assert single.stat().st_size < double.stat().st_size
     with pytest.raises(InvalidInput, match="precision must be float64 or float32"):
         ensemble.export_onnx(tmp_path / "half.onnx", precision="float16")  # type: ignore[arg-type]
@@ -83,9 +83,9 @@ def test_no_number_is_rounded_or_left_out_on_the_way() -> None:
     """
     onnx, runtime = pytest.importorskip("onnx"), pytest.importorskip("onnxruntime")
     module = Scaled()
-    exact = exported(export._exact(exported(module, 4)), 4)
+    exact = export_program(export._exact(export_program(module, 4)), 4)
     model = export._converted(exact, ("inputs", "outputs"))
-    export.kept_apart(model.graph, onnx)
+    export.expand_scalar_factors(model.graph, onnx)
     inputs = np.random.default_rng(0).normal(size=(50, 4))
     session = runtime.InferenceSession(model.SerializeToString())
     (found,) = session.run(None, {"inputs": inputs})
@@ -117,7 +117,7 @@ def test_the_error_function_is_as_exact_as_doubles() -> None:
 
 def test_a_program_has_theta_beside_the_outputs() -> None:
     ensemble = CASES["shielded"]()
-    program = exported(WithTheta(ensemble.as_module()), ensemble.input_size)
+    program = export_program(ThetaModule(ensemble.as_module()), ensemble.input_size)
     outputs, theta = program.module()(torch.as_tensor(X))
     np.testing.assert_allclose(outputs.numpy(), ensemble.predict(X), rtol=0, atol=1e-12)
     np.testing.assert_allclose(theta.numpy(), ensemble.theta(torch.as_tensor(X)), atol=1e-12)

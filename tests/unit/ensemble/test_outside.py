@@ -93,7 +93,7 @@ def test_regions_are_saved_with_the_ensemble(tmp_path: Path) -> None:
 
 def test_shields_and_certificates_of_other_ensembles_count_too() -> None:
     with pytest.raises(InvalidInput, match="in which cap shall hold"):
-        total().shielded([0.0], CAP).predict(BEYOND, outside="refuse")
+        total().apply_shield([0.0], CAP).predict(BEYOND, outside="refuse")
     proven = total()
     record_certified(proven, CAP, certification=certify(proven, CAP))
     with pytest.raises(InvalidInput, match="in which cap shall hold"):

@@ -33,7 +33,7 @@ def test_weights_move_as_little_as_the_rules_need(seed: int) -> None:
         Linear([[0.0]], direction, float(np.dot(direction, wanted)) - 1e-3)
         for direction in random.normal(size=(3, 2))
     ]
-    made = mixture(values, old).patched(rules, inputs=[[0.0]])
+    made = mixture(values, old).patch(rules, inputs=[[0.0]])
     new = np.concatenate([part.weights for part in made.ensemble.parts])
     # minimise sum t over (w, t) with w in the simplex and |w - old| <= t
     table = np.stack([values @ rule.coefficients for rule in rules])
@@ -55,7 +55,7 @@ def test_weights_move_as_little_as_the_rules_need(seed: int) -> None:
 
 def test_changed_answers_are_counted_and_old_claims_are_void() -> None:
     before = mixture([[1.0, 0.0], [0.0, 1.0]], [0.7, 0.3])
-    made = before.patched(Linear([[0.0]], [-1.0, 1.0], 0.2), inputs=[[0.0], [1.0]])
+    made = before.patch(Linear([[0.0]], [-1.0, 1.0], 0.2), inputs=[[0.0], [1.0]])
     assert made.changes.answers.tolist() == [0, 1]
     assert str(made.changes).startswith("2 of 2 answers changed")
     assert "guarantees" not in made.ensemble.about
@@ -70,11 +70,11 @@ def test_what_weights_cannot_do_is_named() -> None:
         Linear([[0.0]], [1.0, 1.0], 0.5, name="spare"),
     ]
     with pytest.raises(InvalidInput, match=r"2 together: one: input 0.*other.*train further"):
-        before.patched(rules)
+        before.patch(rules)
     with pytest.raises(InvalidInput, match="lists no inputs"):
-        before.patched(Linear(Box([0.0], [1.0]), [1.0, 0.0], 0.1))
+        before.patch(Linear(Box([0.0], [1.0]), [1.0, 0.0], 0.1))
     with pytest.raises(InvalidInput, match="nothing to patch"):
-        before.patched([])
+        before.patch([])
 
 
 def test_decisions_stay_as_they_are_and_rules_on_them_are_not_patched() -> None:
@@ -86,14 +86,14 @@ def test_decisions_stay_as_they_are_and_rules_on_them_are_not_patched() -> None:
     higher = Linear([[1.0]], [0.0, 1.0], 1.8)
     plain = Ensemble((part,), Layout.single(2))
     with pytest.raises(InvalidInput, match="trained without such a rule"):
-        plain.patched([equal, higher])
+        plain.patch([equal, higher])
     about = {"decisions": {"weights": [1.0, 0.0], "offsets": [0.0, 0.0], "agreement": False}}
-    made = Ensemble((part,), Layout.single(2), about=about).patched([equal, higher], inputs=x)
+    made = Ensemble((part,), Layout.single(2), about=about).patch([equal, higher], inputs=x)
     assert made.ensemble.audit(equal).holds
     assert made.ensemble.audit(higher).holds
     assert len(made.changes.answers) == 0
     assert made.changes.largest > 0
     with pytest.raises(InvalidInput, match="not patched"):
-        made.ensemble.patched([DecisionRate(x[[0, 1, 3]], [0, 0, 1], tolerance=0.1), higher])
-    same = made.ensemble.patched(equal).ensemble
+        made.ensemble.patch([DecisionRate(x[[0, 1, 3]], [0, 0, 1], tolerance=0.1), higher])
+    same = made.ensemble.patch(equal).ensemble
     np.testing.assert_allclose(same.predict(x), made.ensemble.predict(x), atol=1e-12)

@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.export import exported, onnx_model
+from cg4ai.ensemble.export import build_onnx_model, export_program
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import affine
@@ -25,7 +25,7 @@ from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.rules import AffineBound, Equality, Monotone, Ordered, Range, Requirement, SumTo
-from cg4ai.rules.output_sets import OutputRule, joined
+from cg4ai.rules.output_sets import OutputRule, join_output_rules
 
 INPUTS = np.concatenate([np.random.default_rng(1).normal(size=(200, 3)), np.zeros((1, 3))]) * 3
 
@@ -41,7 +41,9 @@ def arranged(
     random = np.random.default_rng(seed)
     slopes = random.normal(size=(count, 3, outputs))
     offsets = random.normal(size=(count, outputs))
-    members = ArrangedMembers(affine(unit * slopes, unit * offsets), joined(rules, outputs))
+    members = ArrangedMembers(
+        affine(unit * slopes, unit * offsets), join_output_rules(rules, outputs)
+    )
     return mixture(members, random.dirichlet(np.ones(count)))
 
 
@@ -136,9 +138,9 @@ def test_exports_keep_ends_and_orders_in_both_precisions() -> None:
     high = low + 0.1
     rules: list[OutputRule] = [Range(low, high), *(Ordered((k + 1, k + 2)) for k in (0, 4, 8))]
     model = arranged(rules, 1.0, 9, 4, outputs=12)
-    graph = exported(model.as_module(), 3).module()(torch.as_tensor(INPUTS)).numpy()
+    graph = export_program(model.as_module(), 3).module()(torch.as_tensor(INPUTS)).numpy()
     for precision in ("float64", "float32"):
-        data = onnx_model(model, precision=precision)
+        data = build_onnx_model(model, precision=precision)
         session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
         (found,) = session.run(None, {"inputs": INPUTS.astype(precision)})
         for outputs in (graph, found.astype(np.float64)):
@@ -159,7 +161,7 @@ def test_equalities_hold_to_rounding_of_their_terms(unit: float, count: int, see
     inner = affine(
         random.normal(size=(count, 3, 4)) * sizes, random.normal(size=(count, 4)) * sizes
     )
-    members = CompletedMembers(inner, rule.completion(3).projected())
+    members = CompletedMembers(inner, rule.completion(3).project())
     model = mixture(members, random.dirichlet(np.ones(count)))
     found = model.predict(INPUTS)
     wanted = bound.offset + INPUTS @ bound.slope.T

@@ -97,7 +97,7 @@ class KnownProducts(Products):
 def test_hand_solved_blend() -> None:
     """y_0 <= 0.6 and y_0 + y_1 <= 1 with the anchor (0.2, 0.2)."""
     rule = Linear(UNIT, [[1.0, 0.0], [1.0, 1.0]], [0.6, 1.0], "<=", name="caps")
-    shielded = identity().shielded([0.2, 0.2], rule)
+    shielded = identity().apply_shield([0.2, 0.2], rule)
     inputs = np.array([[0.5, 0.4], [0.8, 0.1], [0.4, 1.0], [1.0, 1.0]])
     # the second moves by (0.8 - 0.6) / (0.8 - 0.2), the third by 0.4 / 1.0, the fourth by the
     # larger of 0.4 / 0.8 and 1.0 / 1.6
@@ -126,7 +126,7 @@ def test_theta_is_the_smallest_that_restores_all_rules(seed: int) -> None:
         (Part(affine(weights, np.zeros((1, 3))), np.zeros(1, np.int64), np.ones(1)),),
         Layout.single(3),
     )
-    shielded = mixture.shielded(anchor, Linear(Box([-2, -2], [2, 2]), rules, bounds, ">="))
+    shielded = mixture.apply_shield(anchor, Linear(Box([-2, -2], [2, 2]), rules, bounds, ">="))
     inputs = random.uniform(-2, 2, (20, 2))
     plain = mixture.predict(inputs)
     explained = shielded.predict(inputs, explain=True)
@@ -146,7 +146,7 @@ def test_coefficients_that_depend_on_the_input(functional: Products, sense: str)
     mixture = one(affine(3 * np.eye(2)[None], np.full((1, 2), -1.0)))
     bound = {"<=": [0.5, 0.7], ">=": [-0.1, -0.3], "==": [0.0, 0.0]}[sense]
     rule = Linear(UNIT, functional, bound, sense)
-    shielded = mixture.shielded([0.0, 0.0], rule)
+    shielded = mixture.apply_shield([0.0, 0.0], rule)
     assert shielded.checks[0].exact == hasattr(functional, "affine")
     inputs = np.random.default_rng(0).uniform(0, 1, (300, 2))
     x = torch.as_tensor(inputs)
@@ -167,7 +167,7 @@ def test_coefficients_that_depend_on_the_input(functional: Products, sense: str)
 def test_concave_rules_are_restored_but_not_by_the_smallest_step() -> None:
     """|y| <= 1 as a concave rule; the chord to the centre gives more than needed."""
     ball = Concave(Box([-3, -3], [3, 3]), lambda y: -(y**2).sum(-1), -1.0, name="disc")
-    shielded = identity().shielded([0.0, 0.0], ball)
+    shielded = identity().apply_shield([0.0, 0.0], ball)
     inputs = np.array([[0.3, 0.4], [3.0, 0.0], [-1.5, 2.0]])
     explained = shielded.predict(inputs, explain=True)
     size = (inputs**2).sum(1)
@@ -185,7 +185,7 @@ def test_concave_rules_are_restored_but_not_by_the_smallest_step() -> None:
 def test_margins_and_probabilities_are_linear_for_one_output(form: str) -> None:
     margin = Margin(UNIT, 1, 0.2, form=form, name="margin")
     least = Probability(UNIT, 1, 0.7, name="score")
-    shielded = identity().shielded([0.0, 1.0], [margin, least])
+    shielded = identity().apply_shield([0.0, 1.0], [margin, least])
     inputs = np.array([[0.1, 0.9], [0.9, 0.3], [0.9, 0.8], [0.0, 0.4]])
     explained = shielded.predict(inputs, explain=True)
     for_margin = np.maximum(
@@ -198,7 +198,7 @@ def test_margins_and_probabilities_are_linear_for_one_output(form: str) -> None:
 
 def test_gradients_are_those_of_finite_differences() -> None:
     rule = Linear(UNIT, KnownProducts(), [0.1, 0.05], "<=")
-    shielded = networks(3).shielded([0.0, 0.0], rule)
+    shielded = networks(3).apply_shield([0.0, 0.0], rule)
     generator = torch.Generator().manual_seed(1)
     inputs = UNIT.sample(40, generator).requires_grad_(True)
     outputs, theta = shielded.outputs(inputs), shielded.theta(inputs)
@@ -221,7 +221,7 @@ def test_gradients_are_those_of_finite_differences() -> None:
 
 def test_an_anchor_at_the_bound_is_returned_itself() -> None:
     rule = Linear(UNIT, [1.0, 0.0], 0.1, "<=")
-    shielded = identity().shielded([0.1, 0.3], rule)
+    shielded = identity().apply_shield([0.1, 0.3], rule)
     explained = shielded.predict(np.array([[0.7, 0.9]]), explain=True)
     assert explained.theta.tolist() == [1.0]
     assert explained.outputs.tolist() == [[0.1, 0.3]]
@@ -230,7 +230,7 @@ def test_an_anchor_at_the_bound_is_returned_itself() -> None:
 
 def test_predictions_that_are_no_numbers_become_the_anchor() -> None:
     huge = one(affine(np.full((1, 2, 2), 1e308), np.zeros((1, 2))))
-    shielded = huge.shielded([0.1, 0.3], Linear(UNIT, [1.0, -1.0], 0.1, "<="))
+    shielded = huge.apply_shield([0.1, 0.3], Linear(UNIT, [1.0, -1.0], 0.1, "<="))
     assert shielded.predict(np.array([[1.0, 1.0]])).tolist() == [[0.1, 0.3]]
 
 
@@ -245,16 +245,18 @@ def test_predictions_that_are_no_numbers_become_the_anchor() -> None:
 def test_the_anchor_is_checked_in_closed_form(region: Box | Ball, worst: float) -> None:
     """x . (1, 3) over box and balls, for the anchor (1, 3) under the rule x . y <= limit."""
     mixture = networks()
-    room = mixture.shielded([1.0, 3.0], Linear(region, KnownProducts(), [worst + 0.5, 99], "<="))
+    room = mixture.apply_shield(
+        [1.0, 3.0], Linear(region, KnownProducts(), [worst + 0.5, 99], "<=")
+    )
     assert room.checks[0].room == pytest.approx(0.5)
     with pytest.raises(InvalidInput, match=r"does not keep Linear: at x = .* rule 0 is missed by"):
-        mixture.shielded([1.0, 3.0], Linear(region, KnownProducts(), [worst - 0.5, 99], "<="))
+        mixture.apply_shield([1.0, 3.0], Linear(region, KnownProducts(), [worst - 0.5, 99], "<="))
 
 
 def test_quadratic_rules_are_restored_by_the_smallest_step(tmp_path: Path) -> None:
     """The disc again, now known to be quadratic: the step ends on its rim, and is stored."""
     disc = Quadratic(Box([-3, -3], [3, 3]), np.eye(2), 1.0, name="disc")
-    shielded = identity().shielded([0.0, 0.0], disc)
+    shielded = identity().apply_shield([0.0, 0.0], disc)
     assert "closed form" in str(shielded.checks[0])
     inputs = np.array([[0.3, 0.4], [3.0, 0.0], [-1.5, 2.0]])
     explained = shielded.predict(inputs, explain=True)
@@ -268,13 +270,13 @@ def test_quadratic_rules_are_restored_by_the_smallest_step(tmp_path: Path) -> No
     module = shielded.as_module()
     np.testing.assert_allclose(module(torch.as_tensor(inputs)).detach(), explained.outputs)
     with pytest.raises(InvalidInput, match="the anchor does not keep disc"):
-        identity().shielded([1.0, 1.0], disc)
+        identity().apply_shield([1.0, 1.0], disc)
 
 
 def test_bounds_that_depend_on_the_input_are_kept() -> None:
     place = Box([-1, -1], [1, 1])
     rule = Linear(place, [1.0, 0.0], Largest([0.1, AffineBound(0.3, [0.0, 0.5])]), "<=")
-    shielded = identity().shielded([0.0, 0.0], rule)
+    shielded = identity().apply_shield([0.0, 0.0], rule)
     assert shielded.checks[0].exact
     assert shielded.checks[0].room == pytest.approx(0.1)
     inputs = np.random.default_rng(0).uniform(-1, 1, size=(500, 2))
@@ -287,20 +289,20 @@ def test_bounds_that_depend_on_the_input_are_kept() -> None:
 def test_a_function_of_the_input_is_not_read_at_one_input() -> None:
     """A functional without affine(): the anchor is looked at, nothing is said to be exact."""
     rule = Linear(Box([0, 0], [1, 1]), Products(), [3.0, 3.0], "<=")
-    assert not identity().shielded([1.0, 1.0], rule).checks[0].exact
+    assert not identity().apply_shield([1.0, 1.0], rule).checks[0].exact
 
 
 def test_an_affine_anchor_is_checked_by_closed_form() -> None:
     rule = Linear(UNIT, [1.0, 0.0], 0.6, "<=")
     good = affine(np.array([[[0.2, 0.0], [0.3, 0.0]]]), np.zeros((1, 2)))
-    shielded = identity().shielded(good, rule)
+    shielded = identity().apply_shield(good, rule)
     assert shielded.checks[0].exact
     assert shielded.checks[0].room == pytest.approx(0.1)
     explained = shielded.predict(np.array([[0.9, 0.1]]), explain=True)
     assert explained.theta == pytest.approx((0.9 - 0.6) / (0.9 - 0.21))
     bad = affine(np.array([[[0.4, 0.0], [0.3, 0.0]]]), np.zeros((1, 2)))
     with pytest.raises(InvalidInput, match="does not keep"):
-        identity().shielded(bad, rule)
+        identity().apply_shield(bad, rule)
 
 
 def test_where_the_anchor_breaks_the_rule_unseen_nothing_is_claimed() -> None:
@@ -315,7 +317,7 @@ def test_where_the_anchor_breaks_the_rule_unseen_nothing_is_claimed() -> None:
             "bias_1": torch.zeros(1, 2, dtype=torch.float64),
         }
     )
-    shielded = identity().shielded(spike, Linear(UNIT, [1.0, 0.0], 0.6, "<="))
+    shielded = identity().apply_shield(spike, Linear(UNIT, [1.0, 0.0], 0.6, "<="))
     explained = shielded.predict(np.array([[0.7, 0.2], [0.71, 0.2]]), explain=True)
     assert explained.labels.tolist() == ["unverified", "shielded"]
     # the anchor is worse there, so the prediction is left alone
@@ -324,7 +326,7 @@ def test_where_the_anchor_breaks_the_rule_unseen_nothing_is_claimed() -> None:
 
 
 def test_outside_the_region_nothing_is_changed_or_claimed() -> None:
-    shielded = identity().shielded([0.2, 0.2], Linear(UNIT, [1.0, 0.0], 0.6, "<="))
+    shielded = identity().apply_shield([0.2, 0.2], Linear(UNIT, [1.0, 0.0], 0.6, "<="))
     inputs = np.array([[1.0, 0.5], [1.0 + 1e-14, 0.5], [1.1, 0.5]])
     explained = shielded.predict(inputs, explain=True)
     # rounding puts the second outside: it is shielded all the same, but not claimed
@@ -344,28 +346,28 @@ def test_outside_the_region_nothing_is_changed_or_claimed() -> None:
 )
 def test_what_cannot_be_shielded_is_refused(requirement: Any, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
-        identity().shielded([0.0, 0.0], requirement)
+        identity().apply_shield([0.0, 0.0], requirement)
 
 
 def test_anchors_of_the_wrong_kind_are_refused() -> None:
     rule = Linear(UNIT, [1.0, 0.0], 9.0, "<=")
     with pytest.raises(InvalidInput, match="the anchor must be"):
-        identity().shielded([0.0, 0.0, 0.0], rule)
+        identity().apply_shield([0.0, 0.0, 0.0], rule)
     with pytest.raises(InvalidInput, match="a stack of 2"):
-        identity().shielded(ConstantMembers(np.zeros((2, 2)), 2), rule)
+        identity().apply_shield(ConstantMembers(np.zeros((2, 2)), 2), rule)
     with pytest.raises(InvalidInput, match="maps 3 inputs"):
-        identity().shielded(ConstantMembers(np.zeros((1, 2)), 3), rule)
+        identity().apply_shield(ConstantMembers(np.zeros((1, 2)), 3), rule)
     with pytest.raises(InvalidInput, match="cannot be fused"):
-        identity().shielded([0.0, 0.0], rule).fuse()
+        identity().apply_shield([0.0, 0.0], rule).fuse()
 
 
 def test_an_anchor_behind_a_shield_of_its_own_is_refused() -> None:
     """It is moved in a place so small that samples do not find it; its members keep the rule."""
     moved = Linear(Box([0.3, 0.3], [0.300001, 0.300001]), [1.0, 0.0], 3.0, ">=", name="moved")
-    anchor = one(ConstantMembers(np.array([[0.1, 0.1]]), 2)).shielded([4.0, 0.0], moved)
+    anchor = one(ConstantMembers(np.array([[0.1, 0.1]]), 2)).apply_shield([4.0, 0.0], moved)
     assert anchor.predict(np.full((1, 2), 0.3000005))[0, 0] > 2
     with pytest.raises(InvalidInput, match="behind a shield of the whole itself"):
-        identity().shielded(anchor, caps())
+        identity().apply_shield(anchor, caps())
 
 
 def caps(name: str = "caps") -> Linear:
@@ -375,7 +377,7 @@ def caps(name: str = "caps") -> Linear:
 def test_saved_and_loaded_it_predicts_the_same(tmp_path: Path) -> None:
     inputs = np.random.default_rng(0).uniform(-0.5, 1.5, (200, 2))
     disc = Linear(Ball([0.5, 0.5], 0.4), [1.0, 1.0], 0.1, "<=", name="disc")
-    shielded = networks(3).shielded([0.0, 0.0], [caps(), disc])
+    shielded = networks(3).apply_shield([0.0, 0.0], [caps(), disc])
     shielded.about["name"] = "test"
     shielded.save(tmp_path / "run")
     loaded = cg4ai.load(tmp_path / "run")
@@ -393,7 +395,7 @@ def test_saved_and_loaded_it_predicts_the_same(tmp_path: Path) -> None:
 
 
 def test_a_shield_that_is_lost_or_damaged_is_missed(tmp_path: Path) -> None:
-    shielded = networks(3).shielded([0.0, 0.0], caps())
+    shielded = networks(3).apply_shield([0.0, 0.0], caps())
     folder = shielded.save(tmp_path / "run")
     record = files.read_json(folder / "ensemble.json")
     stored = files.read_arrays(folder / "members.safetensors")
@@ -412,7 +414,7 @@ def test_a_shield_that_is_lost_or_damaged_is_missed(tmp_path: Path) -> None:
 
 def test_rules_in_python_are_given_again(tmp_path: Path) -> None:
     rule = Linear(UNIT, Products(), [0.5, 0.7], "<=")
-    shielded = identity().shielded([0.0, 0.0], rule)
+    shielded = identity().apply_shield([0.0, 0.0], rule)
     shielded.save(tmp_path / "run")
     with pytest.raises(InvalidInput, match="give the requirement again"):
         load(tmp_path / "run")
@@ -422,7 +424,7 @@ def test_rules_in_python_are_given_again(tmp_path: Path) -> None:
 
 
 def test_the_module_predicts_the_same() -> None:
-    shielded = networks(3).shielded([0.0, 0.0], caps())
+    shielded = networks(3).apply_shield([0.0, 0.0], caps())
     inputs = Box([-0.2, -0.2], [1.2, 1.2]).sample(100, torch.Generator().manual_seed(0))
     torch.testing.assert_close(
         shielded.as_module()(inputs), shielded.outputs(inputs), rtol=0, atol=1e-15
@@ -431,7 +433,7 @@ def test_the_module_predicts_the_same() -> None:
 
 def test_the_module_has_no_branches_on_data() -> None:
     """Traced on inputs at which the shield does nothing, it still acts on others."""
-    shielded = one(ConstantMembers([[0.1, 0.2]], 2)).shielded([0.0, 0.0], caps())
+    shielded = one(ConstantMembers([[0.1, 0.2]], 2)).apply_shield([0.0, 0.0], caps())
     inputs = UNIT.sample(200, torch.Generator().manual_seed(0))
     expected, theta = shielded.outputs(inputs), shielded.theta(inputs)
     traced = make_fx(shielded.as_module())(inputs[theta == 0][:5])
@@ -440,7 +442,7 @@ def test_the_module_has_no_branches_on_data() -> None:
 
 
 def test_tensors_in_tensors_out_and_audits() -> None:
-    shielded = networks(3).shielded([0.0, 0.0], caps())
+    shielded = networks(3).apply_shield([0.0, 0.0], caps())
     explained = shielded.predict(torch.zeros(3, 2), explain=True)
     assert isinstance(explained.outputs, torch.Tensor)
     assert not shielded.unshielded.audit(caps(), tolerance=1e-9).holds
@@ -494,7 +496,7 @@ def test_claims_about_the_mixture_end_where_the_shield_acts() -> None:
     prove(mixture, Linear(UNIT, [0.0, 1.0], -0.1, ">=", name="second"))
     first = Linear(UNIT, [1.0, 0.0], 0.6, "<=", name="first")
     prove(mixture, Linear(Box([0, 0], [0.1, 1]), [1.0, 0.0], 0.6, "<=", name="first"))
-    shielded = mixture.shielded([0.2, 0.2], first)
+    shielded = mixture.apply_shield([0.2, 0.2], first)
     explained = shielded.predict(np.array([[0.05, 0.5], [0.5, 0.5], [0.9, 0.5]]), explain=True)
     assert explained.by_requirement["first"].tolist() == ["certified", "shielded", "shielded"]
     assert explained.by_requirement["second"].tolist() == ["certified", "certified", "unverified"]
@@ -550,7 +552,7 @@ def test_rules_that_share_a_name_are_not_merged() -> None:
     # nor by a shield of that name: in the second input it acts
     other = identity()
     prove(other, Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap"))
-    explained = other.shielded([0.0, 0.0], tight).predict(inputs, explain=True)
+    explained = other.apply_shield([0.0, 0.0], tight).predict(inputs, explain=True)
     assert explained.labels.tolist() == ["shielded", "unverified"]
 
 
@@ -579,7 +581,7 @@ def test_no_input_outside_a_ball_is_labelled_certified(norm: float) -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_cuda_it_predicts_the_same() -> None:
-    shielded = networks(3).shielded([0.0, 0.0], caps())
+    shielded = networks(3).apply_shield([0.0, 0.0], caps())
     inputs = np.random.default_rng(0).uniform(0, 1, (100, 2))
     moved = shielded.to("cuda")
     np.testing.assert_allclose(moved.predict(inputs), shielded.predict(inputs), atol=1e-12)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, merged, split
+from cg4ai.estimators.holdout import HeldOutPricer, LabelledData, merge_rows, split_rows
 from cg4ai.layout import Layout
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
@@ -35,8 +35,8 @@ def test_weights_are_copies_and_order_means_nothing(seed: int, count: int) -> No
     weights[0] = 1.0
     copies = np.repeat(rng.permutation(count), 1)
     repeated = np.repeat(copies, weights[copies].astype(int))
-    one = merged(LabelledData(inputs, targets, weights))
-    other = merged(LabelledData(inputs[repeated], targets[repeated], np.ones(len(repeated))))
+    one = merge_rows(LabelledData(inputs, targets, weights))
+    other = merge_rows(LabelledData(inputs[repeated], targets[repeated], np.ones(len(repeated))))
     for a, b in ((one.inputs, other.inputs), (one.targets, other.targets)):
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(one.weights, other.weights)
@@ -49,20 +49,20 @@ def test_merging_keeps_rows_that_differ_in_the_target_alone() -> None:
     data = LabelledData(
         np.zeros((3, 1)), np.array([[1.0], [2.0], [1.0]]), np.array([1.0, 1.0, 2.0])
     )
-    result = merged(data)
+    result = merge_rows(data)
     found = {float(t): float(w) for t, w in zip(result.targets[:, 0], result.weights, strict=True)}
     assert found == {1.0: 3.0, 2.0: 1.0}
 
 
 def test_minus_zero_is_zero() -> None:
     data = LabelledData(np.array([[0.0], [-0.0]]), np.array([1, 1]), np.ones(2))
-    assert len(merged(data).inputs) == 1
+    assert len(merge_rows(data).inputs) == 1
 
 
 @pytest.mark.parametrize("fraction", [0.1, 0.2, 0.33, 0.5])
 def test_each_class_is_held_out_alike(fraction: float) -> None:
     data = labelled(300)
-    trained, weighed = split(data, fraction, np.random.default_rng(0))
+    trained, weighed = split_rows(data, fraction, np.random.default_rng(0))
     for label in range(3):
         total = int((data.targets == label).sum())
         assert abs((weighed.targets == label).sum() - fraction * total) <= 1
@@ -74,7 +74,7 @@ def test_rare_classes_are_trained_on() -> None:
     data = labelled(50)
     data.targets[:] = 0
     data.targets[:4] = 1
-    trained, weighed = split(data, 0.2, np.random.default_rng(0))
+    trained, weighed = split_rows(data, 0.2, np.random.default_rng(0))
     assert (trained.targets == 1).sum() == 4
     assert len(weighed.targets) == 9
 
@@ -84,7 +84,7 @@ def test_numeric_targets_are_split_at_random() -> None:
     data = replace(data, targets=np.arange(100.0)[:, None])
     sizes, firsts = set(), set()
     for seed in range(3):
-        _, weighed = split(data, 0.2, np.random.default_rng(seed))
+        _, weighed = split_rows(data, 0.2, np.random.default_rng(seed))
         sizes.add(len(weighed.targets))
         firsts.add(float(weighed.targets[0, 0]))
     assert sizes == {20}

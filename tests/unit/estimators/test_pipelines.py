@@ -23,7 +23,7 @@ from sklearn.preprocessing import (
 from torch import Tensor
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
-from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.data import fit_with_requirements, transform_requirement
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import (
     AffineBound,
@@ -70,11 +70,11 @@ def test_listed_inputs_pass_through_the_steps() -> None:
         Rate(X[:5], [0, 1, 0, 1, 1], tolerance=0.1),
         Concave(X[:5], lambda outputs: outputs[..., 0], 0.1),
     ):
-        inner: Any = transformed(requirement, pipeline)
+        inner: Any = transform_requirement(requirement, pipeline)
         np.testing.assert_allclose(inner.inputs, expected)
         assert type(inner) is type(requirement)
         assert inner.name == requirement.name
-    pool: Any = transformed(Probability(Pool(X[:5]), y[:5]), pipeline)
+    pool: Any = transform_requirement(Probability(Pool(X[:5]), y[:5]), pipeline)
     np.testing.assert_allclose(pool.inputs.inputs, expected)
     assert isinstance(pool.region, Pool)
 
@@ -82,7 +82,7 @@ def test_listed_inputs_pass_through_the_steps() -> None:
 def test_the_requirement_itself_stays_as_it_was() -> None:
     X, y = data()
     requirement = Probability(X[:5], y[:5], at_least=0.8)
-    transformed(requirement, scaled())
+    transform_requirement(requirement, scaled())
     np.testing.assert_array_equal(requirement.inputs, X[:5])
 
 
@@ -94,7 +94,7 @@ def test_images_of_a_box_lie_in_the_image_box(seed: int, power: bool) -> None:
     pipeline = scaled(first, StandardScaler())
     lower = np.array([4.0, -2.1, 60.0]) + 0.01 * rng.normal(size=3)
     upper = lower + rng.uniform(0, [2.0, 0.2, 50.0])
-    inner: Any = transformed(Linear(Box(lower, upper), [0.0, 1.0], 0.2), pipeline)
+    inner: Any = transform_requirement(Linear(Box(lower, upper), [0.0, 1.0], 0.2), pipeline)
     inside = rng.uniform(lower, upper, size=(200, 3))
     images = pipeline[:-1].transform(inside)
     assert (images >= inner.inputs.lower - 1e-12).all()
@@ -107,7 +107,7 @@ def test_a_falling_step_swaps_the_ends() -> None:
     X, y = data()
     negative = FunctionTransformer(lambda x: -x)
     pipeline = make_pipeline(negative, GaussianNB()).fit(X, y)
-    inner: Any = transformed(Probability(Box([1, 2, 3], [2, 2, 5]), 1), pipeline)
+    inner: Any = transform_requirement(Probability(Box([1, 2, 3], [2, 2, 5]), 1), pipeline)
     np.testing.assert_array_equal(inner.inputs.lower, [-2, -2, -5])
     np.testing.assert_array_equal(inner.inputs.upper, [-1, -2, -3])
 
@@ -120,26 +120,30 @@ def test_a_polytope_passes_through_steps_that_scale_and_shift(sign: float) -> No
         [[10.0, 1.0, 1.0], [-1.0, 3.0, 0.1]],
         [130.0, 0.5],
     )
-    inner: Any = transformed(Linear(region, [0.0, 1.0], 0.2), pipeline)
+    inner: Any = transform_requirement(Linear(region, [0.0, 1.0], 0.2), pipeline)
     raw = region.box.sample(500, torch.Generator().manual_seed(0)).numpy()
     inside = region.contains(raw)
     assert 0.1 < inside.mean() < 0.9
     assert np.array_equal(inner.inputs.contains(pipeline[:-1].transform(raw)), inside)
     with pytest.raises(InvalidInput, match="bend a feature"):
-        transformed(Linear(region, [0.0, 1.0], 0.2), scaled(FunctionTransformer(np.exp2)))
+        transform_requirement(Linear(region, [0.0, 1.0], 0.2), scaled(FunctionTransformer(np.exp2)))
 
 
 def test_equalities_in_pipelines() -> None:
     pipeline = scaled()
     constant = Equality(None, [1.0, 1.0], 1.0)
-    assert transformed(constant, pipeline) is constant
+    assert transform_requirement(constant, pipeline) is constant
     with pytest.raises(InvalidInput, match="depend on the input"):
-        transformed(Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 0.0, 0.0])), pipeline)
+        transform_requirement(
+            Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 0.0, 0.0])), pipeline
+        )
 
 
 def test_a_ball_in_the_maximum_norm_is_a_box() -> None:
     pipeline = scaled()
-    inner: Any = transformed(Probability(Ball([5.0, -2.0, 100.0], 1.0, np.inf), 1), pipeline)
+    inner: Any = transform_requirement(
+        Probability(Ball([5.0, -2.0, 100.0], 1.0, np.inf), 1), pipeline
+    )
     ends = pipeline[0].transform([[4.0, -3.0, 99.0], [6.0, -1.0, 101.0]])
     np.testing.assert_allclose([inner.inputs.lower, inner.inputs.upper], ends)
 
@@ -158,7 +162,7 @@ def test_a_ball_in_the_maximum_norm_is_a_box() -> None:
 def test_boxes_through_steps_that_mix_or_turn_back_are_refused(step: Any) -> None:
     rule = Probability(Box([4.0, -2.2, 60.0], [6.0, -1.8, 140.0]), 1)
     with pytest.raises(InvalidInput, match="do not map this box to a box"):
-        transformed(rule, scaled(step))
+        transform_requirement(rule, scaled(step))
 
 
 class FirstOutput:
@@ -176,14 +180,16 @@ class FirstOutput:
 def test_what_cannot_pass_is_refused_with_the_way_out() -> None:
     X, y = data()
     with pytest.raises(InvalidInput, match=r"ball of radius 1 .Euclidean norm.*use a Box"):
-        transformed(Probability(Ball([5.0, -2.0, 100.0], 1.0), 1), scaled())
+        transform_requirement(Probability(Ball([5.0, -2.0, 100.0], 1.0), 1), scaled())
     functional = Linear(X[:3], FirstOutput(), 0.2)
     with pytest.raises(InvalidInput, match="depend on the input"):
-        transformed(functional, scaled())
+        transform_requirement(functional, scaled())
     with pytest.raises(InvalidInput, match="Pipeline is needed, got StandardScaler"):
-        transformed(Probability(X[:3], y[:3]), StandardScaler())
+        transform_requirement(Probability(X[:3], y[:3]), StandardScaler())
     with pytest.raises(InvalidInput, match="not fitted"):
-        transformed(Probability(X[:3], y[:3]), make_pipeline(StandardScaler(), GaussianNB()))
+        transform_requirement(
+            Probability(X[:3], y[:3]), make_pipeline(StandardScaler(), GaussianNB())
+        )
     with pytest.raises(InvalidInput, match=r"last step .* got GaussianNB"):
         fit_with_requirements(make_pipeline(StandardScaler(), GaussianNB()), X, y, [])
 
@@ -218,7 +224,7 @@ def test_a_pipeline_of_one_step_takes_requirements_as_they_are() -> None:
     X, y = data(40)
     rule = Probability(X[:4], y[:4], at_least=0.6)
     pipeline = make_pipeline(ConstrainedClassifier(**QUICK))
-    assert transformed(rule, pipeline) is rule
+    assert transform_requirement(rule, pipeline) is rule
     assert fit_with_requirements(pipeline, X, y, [rule])[-1].audit_[0].holds
 
 
@@ -234,7 +240,7 @@ def test_named_columns_reach_the_steps_by_name() -> None:
     assert model[-1].audit_[0].holds
     assert (model.predict(frame.iloc[:5]) == y[:5]).all()
     with pytest.raises(InvalidInput, match="2 features, the pipeline takes 3: age"):
-        transformed(Probability(X[:5, :2], y[:5]), model)
+        transform_requirement(Probability(X[:5, :2], y[:5]), model)
 
 
 def test_sample_weight_reaches_the_last_step() -> None:

@@ -9,10 +9,10 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
 from sklearn.metrics import mean_pinball_loss
 
 from cg4ai import ConstrainedRegressor
-from cg4ai.colgen.pricing.quantiles import at_quantile
+from cg4ai.colgen.pricing.quantiles import clone_for_quantile
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
-from cg4ai.members.tree_arrays import one_output_each
+from cg4ai.members.tree_arrays import combine_outputs
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Pinball
 from cg4ai.rules import Range
@@ -83,10 +83,11 @@ def test_boosting_has_a_model_for_each_quantile() -> None:
 
 def test_models_side_by_side_predict_what_each_does() -> None:
     models = [
-        at_quantile(GradientBoostingRegressor(n_estimators=5), level).fit(X, Y) for level in LEVELS
+        clone_for_quantile(GradientBoostingRegressor(n_estimators=5), level).fit(X, Y)
+        for level in LEVELS
     ]
     parts = [from_sklearn(model) for model in models]
-    joined = one_output_each([part for part in parts if isinstance(part, TreeMembers)])
+    joined = combine_outputs([part for part in parts if isinstance(part, TreeMembers)])
     found = joined.outputs(torch.as_tensor(NEW))[0].numpy()
     np.testing.assert_allclose(found, np.column_stack([one.predict(NEW) for one in models]))
 

@@ -19,7 +19,7 @@ from sklearn.preprocessing import (
 )
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
-from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.data import fit_with_requirements, transform_requirement
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import (
     Box,
@@ -88,24 +88,24 @@ def test_listed_rows_with_text_and_missing_values() -> None:
     assert (probability >= 0.6 - 1e-6).all()
     shuffled = Probability(hard[["code", "debt", "income", "city"]], 1 - labels[:8], at_least=0.6)
     for again in (rule, shuffled, Probability(Pool(hard), 1 - labels[:8], at_least=0.6)):
-        inner: Any = transformed(again, model)
+        inner: Any = transform_requirement(again, model)
         np.testing.assert_allclose(inner.points, model[:-1].transform(hard))
         assert model[-1].audit(inner).holds
     with pytest.raises(InvalidInput, match=r"text or missing values.*fit_with_requirements"):
         ConstrainedClassifier(**QUICK).fit(np.nan_to_num(FRAME[["income"]]), labels, [rule])
     with pytest.raises(InvalidInput, match="has no column 'city'"):
-        transformed(Probability(hard[["income", "debt", "code"]], labels[:8]), model)
+        transform_requirement(Probability(hard[["income", "debt", "code"]], labels[:8]), model)
     strange = hard.assign(city="Paris")
     with pytest.raises(InvalidInput, match=r"do not take its inputs.*Paris"):
-        transformed(Probability(strange, labels[:8]), model)
+        transform_requirement(Probability(strange, labels[:8]), model)
 
 
 def test_pairs_and_rates_of_raw_rows() -> None:
     model = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    rule: Any = transformed(Difference.between(FRAME.iloc[:5], FRAME.iloc[5:10]), model)
+    rule: Any = transform_requirement(Difference.between(FRAME.iloc[:5], FRAME.iloc[5:10]), model)
     np.testing.assert_allclose(rule.points, model[:-1].transform(FRAME.iloc[:10]))
     groups = FRAME["city"].fillna("none").to_numpy()
-    rate: Any = transformed(DecisionRate(FRAME, groups, tolerance=0.1), model)
+    rate: Any = transform_requirement(DecisionRate(FRAME, groups, tolerance=0.1), model)
     np.testing.assert_allclose(rate.points, model[:-1].transform(FRAME))
 
 
@@ -115,26 +115,26 @@ def test_monotone_in_raw_columns_holds_for_raw_rows(sparse: float) -> None:
     pipeline = make_pipeline(columns(sparse_threshold=sparse), ConstrainedRegressor(**QUICK))
     model = fit_with_requirements(pipeline, FRAME, Y, [rule])
     assert [audit.strength for audit in model[-1].audit_] == ["constructed"]
-    inner: Any = transformed(rule, model, FRAME)
+    inner: Any = transform_requirement(rule, model, FRAME)
     assert inner.features == {3: 1, 4: -1}  # behind three cities; the indicator is not moved
     fresh = table(2000, seed=1).assign(income=lambda one: one["income"].fillna(1e4))
     low = model.predict(fresh)
     richer = fresh.assign(income=fresh["income"] * 1.5 + 10, debt=fresh["debt"] - 0.3)
     assert (model.predict(richer) >= low).all()
     with pytest.raises(InvalidInput, match=r"give rows of them: transformed\(requirement, pipel"):
-        transformed(rule, model)
+        transform_requirement(rule, model)
 
 
 def test_curvature_needs_columns_that_are_linear_in_the_raw_one() -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    inner: Any = transformed(Curvature({"debt": -1}), steps, FRAME)
+    inner: Any = transform_requirement(Curvature({"debt": -1}), steps, FRAME)
     assert inner.features == {4: -1}
     bent = make_pipeline(SimpleImputer(), FunctionTransformer(np.cbrt))
     steps = make_pipeline(columns(bent), StandardScaler(with_mean=False)).fit(FRAME)
-    rising: Any = transformed(Monotone({"debt": -1}), steps, FRAME)
+    rising: Any = transform_requirement(Monotone({"debt": -1}), steps, FRAME)
     assert rising.features == {4: -1}
     with pytest.raises(InvalidInput, match="turn back or bend with column 'debt'"):
-        transformed(Curvature({"debt": -1}), steps, FRAME)
+        transform_requirement(Curvature({"debt": -1}), steps, FRAME)
 
 
 @pytest.mark.parametrize("name", ["city", "code"])
@@ -143,19 +143,19 @@ def test_categories_have_no_order(name: str, rule: Any) -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
     asked = Linear(Box({name: (0, 1)}), [1.0], 2.0) if rule == "box" else rule({name: +1})
     with pytest.raises(InvalidInput, match=f"column '{name}' holds categories"):
-        transformed(asked, steps, FRAME)
+        transform_requirement(asked, steps, FRAME)
 
 
 def test_other_columns_that_cannot_be_named() -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
     with pytest.raises(InvalidInput, match="did you mean 'income'"):
-        transformed(Monotone({"incom": +1}), steps, FRAME)
+        transform_requirement(Monotone({"incom": +1}), steps, FRAME)
     with pytest.raises(InvalidInput, match="did you mean 'income'"):
-        transformed(Linear(Box({"incom": (0, 1)}), [1.0], 2.0), steps, FRAME)
+        transform_requirement(Linear(Box({"incom": (0, 1)}), [1.0], 2.0), steps, FRAME)
     squares = make_pipeline(SimpleImputer(), PolynomialFeatures(2))
     steps = make_pipeline(columns(squares), StandardScaler(with_mean=False)).fit(FRAME)
     with pytest.raises(InvalidInput, match="turn back"):
-        transformed(Monotone({"debt": +1}), steps, FRAME)
+        transform_requirement(Monotone({"debt": +1}), steps, FRAME)
 
 
 def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
@@ -163,7 +163,7 @@ def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
     pipeline = make_pipeline(columns(), ConstrainedRegressor(**QUICK))
     model = fit_with_requirements(pipeline, FRAME, Y, [rule])
     assert model[-1].audit_[0].holds
-    inner: Any = transformed(rule, model, FRAME)
+    inner: Any = transform_requirement(rule, model, FRAME)
     ends = FRAME.iloc[[0, 0]].assign(income=[0.0, 2e4], debt=[0.5, 1.0])
     images = model[:-1].transform(ends)
     images = images.toarray() if hasattr(images, "toarray") else images
@@ -178,7 +178,7 @@ def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
     assert model.predict(inside).max() <= 0.6 + 1e-4
     mixed = make_pipeline(columns(make_pipeline(SimpleImputer(), PCA(2))), PCA(2)).fit(FRAME)
     with pytest.raises(InvalidInput, match="do not map this box to a box"):
-        transformed(rule, mixed, FRAME)
+        transform_requirement(rule, mixed, FRAME)
 
 
 def inside_of(**values: Any) -> Any:
@@ -223,7 +223,7 @@ def test_a_box_of_categories_and_numbers_holds_for_raw_rows(encoder: Any, cities
 
 def test_categories_that_are_numbers_are_named_by_a_set() -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    inner: Any = transformed(Linear(Box({"code": {2}}), [1.0], 2.0), steps, FRAME)
+    inner: Any = transform_requirement(Linear(Box({"code": {2}}), [1.0], 2.0), steps, FRAME)
     rows = FRAME.assign(code=2)
     images = steps[:-1].transform(rows)
     last = images.toarray()[:, -1] if hasattr(images, "toarray") else images[:, -1]
@@ -241,9 +241,9 @@ def test_categories_that_are_numbers_are_named_by_a_set() -> None:
 def test_categories_that_the_data_do_not_have_are_refused(box: Any, words: str) -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
     with pytest.raises(InvalidInput, match=words):
-        transformed(Linear(Box(box), [1.0], 2.0), steps, FRAME)
+        transform_requirement(Linear(Box(box), [1.0], 2.0), steps, FRAME)
     with pytest.raises(InvalidInput, match="give rows of the data"):
-        transformed(Linear(Box(box), [1.0], 2.0), steps)
+        transform_requirement(Linear(Box(box), [1.0], 2.0), steps)
 
 
 def test_categories_need_a_pipeline_that_encodes_them() -> None:
@@ -278,10 +278,10 @@ def test_categories_in_an_order_of_the_users_own_can_be_risen_with() -> None:
     assert (small < large).any()
     fitted = make_pipeline(steps, StandardScaler()).fit(frame)
     with pytest.raises(InvalidInput, match="'size' holds categories"):
-        transformed(Curvature({"size": +1}), fitted, frame)
+        transform_requirement(Curvature({"size": +1}), fitted, frame)
     alphabet = ColumnTransformer([("size", OrdinalEncoder(), ["size"])])
     with pytest.raises(InvalidInput, match=r"OrdinalEncoder\(categories="):
-        transformed(
+        transform_requirement(
             Monotone({"size": +1}), make_pipeline(alphabet, StandardScaler()).fit(frame), frame
         )
 
@@ -306,7 +306,7 @@ def test_listed_rows_may_have_categories_that_the_encoder_ignores() -> None:
     assert model.predict(rows).max() <= 0.2 + 1e-6
     strict = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
     with pytest.raises(InvalidInput, match=r"strangers: .*unknown categories.*Paris"):
-        transformed(rule, strict, FRAME)
+        transform_requirement(rule, strict, FRAME)
 
 
 def test_parts_are_found_however_they_are_chosen() -> None:
@@ -318,19 +318,19 @@ def test_parts_are_found_however_they_are_chosen() -> None:
         ]
     )
     steps = make_pipeline(chosen, StandardScaler(with_mean=False)).fit(FRAME)
-    inner: Any = transformed(Monotone({"debt": +1}), steps, FRAME)
+    inner: Any = transform_requirement(Monotone({"debt": +1}), steps, FRAME)
     assert inner.features == {1: 1}
     with pytest.raises(InvalidInput, match="'code' holds categories"):
-        transformed(Monotone({"code": +1}), steps, FRAME)
+        transform_requirement(Monotone({"code": +1}), steps, FRAME)
     mask = ColumnTransformer(
         [("number", numbers, [False, True, True]), ("class", OrdinalEncoder(), [0])]
     )
     plain = np.column_stack([np.arange(40) % 3, np.random.default_rng(0).normal(size=(40, 2))])
     steps = make_pipeline(mask, StandardScaler()).fit(plain)
-    inner = transformed(Monotone({2: -1}), steps, plain)
+    inner = transform_requirement(Monotone({2: -1}), steps, plain)
     assert inner.features == {1: -1}
     with pytest.raises(InvalidInput, match="feature 0 holds categories"):
-        transformed(Monotone({0: +1}), steps, plain)
+        transform_requirement(Monotone({0: +1}), steps, plain)
 
 
 def test_missing_values_may_reach_members_that_take_them() -> None:

@@ -116,8 +116,8 @@ def test_an_adopted_result_is_judged_but_does_not_warn() -> None:
 def test_a_score_in_words() -> None:
     score = Score("accuracy", 0.9, 0.95, None, 40, True)
     assert str(score) == "held-out accuracy 0.900 on 40 rows (the most frequent class 0.950)"
-    assert score.useless
-    assert not Score("R2", 0.5, -0.01, 0.4, 40, True).useless
+    assert score.is_useless
+    assert not Score("R2", 0.5, -0.01, 0.4, 40, True).is_useless
 
 
 def test_the_score_without_the_rules_tells_what_they_cost() -> None:

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, PolynomialFeatures, StandardScaler
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, load
-from cg4ai.data import fit_with_requirements, transformed
+from cg4ai.data import fit_with_requirements, transform_requirement
 from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.simple_members import signed_models
@@ -271,7 +271,7 @@ def test_shapes_in_raw_features_of_a_pipeline() -> None:
     model = fit_with_requirements(pipeline, X, Y, rules)
     first, second = pairs({0: 1, 1: -1})
     assert (model.predict(second) >= model.predict(first) - 1e-12).all()
-    behind = [transformed(rule, model) for rule in rules]
+    behind = [transform_requirement(rule, model) for rule in rules]
     assert [getattr(rule, "features", None) for rule in behind] == [{1: 1, 0: 1}, {2: -1}]
     square = make_pipeline(PolynomialFeatures(2), ConstrainedRegressor(**QUICK))
     with pytest.raises(InvalidInput, match="turn back or bend"):

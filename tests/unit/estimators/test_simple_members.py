@@ -10,13 +10,15 @@ import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from cg4ai.estimators.holdout import LabelledData
-from cg4ai.estimators.kinds import Task, network
+from cg4ai.estimators.kinds import LearningTask, make_network
 from cg4ai.estimators.parameters import Parameters
 from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
 
 
 def architecture(data: LabelledData, outputs: int, links: Any, hidden: tuple[int, ...]) -> Any:
-    return network(Parameters(hidden=hidden), Task(data.inputs, outputs, links, data.targets))
+    return make_network(
+        Parameters(hidden=hidden), LearningTask(data.inputs, outputs, links, data.targets)
+    )
 
 
 def outputs(members: Any, inputs: Any) -> Any:

@@ -16,11 +16,11 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, solve
-from cg4ai.compile.problem import unwrapped
+from cg4ai.compile.problem import iterate_parts
 from cg4ai.data import Batches, fit_with_requirements
-from cg4ai.data.batches import LEAST_KEPT, at_once
+from cg4ai.data.batches import LEAST_KEPT, choose_batch_rows
 from cg4ai.errors import InvalidInput
-from cg4ai.estimators.batches import Looked, Streamed, look, row_hashes
+from cg4ai.estimators.batches import DataScan, StreamedSupervised, row_hashes, scan_data
 from cg4ai.rules import Box, DecisionRate, Linear, Probability
 from cg4ai.runs.folder import Run
 
@@ -78,20 +78,20 @@ def parts(*columns: Any, size: int = 32) -> list[Any]:
     return [tuple(one[k : k + size] for one in columns) for k in range(0, count, size)]
 
 
-def looked_at(batches: Batches, *, labelled: bool = False) -> Looked:
+def looked_at(batches: Batches, *, labelled: bool = False) -> DataScan:
     def check(inputs: Any, targets: Any, first: bool) -> Any:
         return np.asarray(inputs, float), np.asarray(targets)
 
-    return look(batches, check, seed=0, labelled=labelled)
+    return scan_data(batches, check, seed=0, labelled=labelled)
 
 
-def streamed(problem: Any) -> Streamed:
+def streamed(problem: Any) -> StreamedSupervised:
     """What the members of a problem are trained by."""
     (found,) = (
         one.training
         for pricer in problem.pricers
-        for _, one in unwrapped(pricer)
-        if hasattr(one, "training") and isinstance(one.training, Streamed)
+        for _, one in iterate_parts(pricer)
+        if hasattr(one, "training") and isinstance(one.training, StreamedSupervised)
     )
     return found
 
@@ -146,7 +146,7 @@ def problem() -> Any:
 def test_no_more_is_read_at_once_than_is_said(problem: Any) -> None:
     _, data, made = problem
     streamed(made).batch(512, torch.Generator(), device="cpu", dtype=torch.float32)
-    assert data.largest <= at_once(3) < len(MANY)
+    assert data.largest <= choose_batch_rows(3) < len(MANY)
     kept = len(streamed(made).inputs) + len(made.objective.inputs)
     assert kept == LEAST_KEPT
 
@@ -217,7 +217,7 @@ def test_modules_of_the_users_own_are_trained_on_batches() -> None:
     data = Lazy(MANY)
     model = ConstrainedRegressor(**QUICK | {"members": small, "steps": 400})
     model.fit(Batches(data, MANY_VALUES, keep=LEAST_KEPT))
-    assert data.largest <= at_once(3)
+    assert data.largest <= choose_batch_rows(3)
     assert model.score_.model > model.score_.linear
 
 

@@ -119,7 +119,7 @@ def test_missing_values_are_refused_where_no_node_says_where_they_go():
     missing = members.missing.clone()
     missing[members.feature == 0] = -1
     strict = members.with_tensors({**members.tensors(), "missing": missing})
-    assert strict.missing_allowed().tolist() == [False, True, True, True]
+    assert strict.find_missing_allowed().tolist() == [False, True, True, True]
     with pytest.raises(InvalidInput, match=r"input 0 is missing \(NaN\)"):
         strict.outputs(torch.tensor(NEW))
     filled = NEW.copy()

@@ -24,7 +24,7 @@ MATRIX = RNG.normal(size=(2, R))
 SLOPE, OFFSET = RNG.normal(size=(2, D)), RNG.normal(size=2)
 RULE = Equality(None, MATRIX, AffineBound(OFFSET, SLOPE))
 NULL = RULE.completion(D)
-WHOLE = NULL.projected()
+WHOLE = NULL.project()
 X = torch.as_tensor(RNG.normal(size=(40, D)))
 
 
@@ -114,7 +114,7 @@ def test_training_moves_only_what_is_free(architecture: Architecture) -> None:
 def test_networks_fold_into_plain_ones_and_fuse(number: int) -> None:
     stack = made(ARCHITECTURES[number])
     assert isinstance(stack, CompletedMembers)
-    folded = stack.folded()
+    folded = stack.fold()
     assert folded is not None
     assert torch.allclose(folded.outputs(X), stack.outputs(X), atol=1e-12)
     weights = np.array([0.5, 0.25, 0.25])
@@ -131,7 +131,7 @@ def test_networks_fold_into_plain_ones_and_fuse(number: int) -> None:
 def test_probabilities_do_not_fold() -> None:
     stack = made(ARCHITECTURES[4])
     assert isinstance(stack, CompletedMembers)
-    assert stack.folded() is None
+    assert stack.fold() is None
 
 
 def test_sizes_must_fit() -> None:

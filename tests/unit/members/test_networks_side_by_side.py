@@ -10,7 +10,7 @@ from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.errors import InvalidInput
 from cg4ai.members import SideBySideArchitecture, concatenate, restore
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.members.side_by_side import Sight
+from cg4ai.members.side_by_side import InputMask
 from cg4ai.seeds import generator
 
 SEEN = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]], bool)
@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InvalidInput, match=r"what each of them sees, \(2, 3\)"):
         SideBySideArchitecture(network, SEEN, (3, 3))
     with pytest.raises(InvalidInput, match="what networks see"):
-        Sight(np.ones(3, bool))
+        InputMask(np.ones(3, bool))
     state = architecture().members(architecture().initialise(1, generator(0))).state()
     damaged = {**state.arrays, "network.weight_0": np.zeros(3)}
     with pytest.raises(InvalidInput, match="parameters are"):

@@ -19,10 +19,10 @@ from cg4ai.members import (
     from_sklearn,
     restore,
 )
-from cg4ai.members.output_sets import moved
+from cg4ai.members.output_sets import move_into_set
 from cg4ai.records import Array
 from cg4ai.rules import Ordered, OutputRule, OutputSet, Range, SumTo
-from cg4ai.rules.output_sets import joined
+from cg4ai.rules.output_sets import join_output_rules
 
 SIZE = 4
 SETS: dict[str, list[OutputRule]] = {
@@ -36,7 +36,7 @@ SETS: dict[str, list[OutputRule]] = {
 
 
 def output_set(name: str) -> OutputSet:
-    return joined(SETS[name], SIZE)
+    return join_output_rules(SETS[name], SIZE)
 
 
 def missed(outputs: Array, source: OutputSet) -> float:
@@ -80,7 +80,7 @@ def test_members_of_every_kind_lie_in_the_set(name: str) -> None:
 )
 def test_any_numbers_are_moved_into_the_set(values: list[float], name: str) -> None:
     source = output_set(name)
-    assert missed(moved(source, np.array([values])), source) <= 1e-14
+    assert missed(move_into_set(source, np.array([values])), source) <= 1e-14
 
 
 @settings(max_examples=60, deadline=None)
@@ -93,9 +93,9 @@ def test_box_and_sum_are_a_projection(seed: int, size: float) -> None:
     )
     first, last = np.maximum(low, -3), np.minimum(high, 5)
     total = float((first + random.random() * (last - first)).sum())
-    source = joined([Range(low, high), SumTo(total, low=None)], SIZE)
+    source = join_output_rules([Range(low, high), SumTo(total, low=None)], SIZE)
     z = size * random.normal(size=SIZE)
-    own = moved(source, z)
+    own = move_into_set(source, z)
     assert missed(own[None], source) <= 1e-12 * (1 + size)
     # a point of a convex set is nearest to z if no other lies further in the direction of z
     furthest = linprog(
@@ -107,13 +107,13 @@ def test_box_and_sum_are_a_projection(seed: int, size: float) -> None:
 
 def test_outputs_in_the_set_stay_as_they_are() -> None:
     source = output_set("all")
-    inside = moved(source, np.random.default_rng(0).normal(size=(100, SIZE)))
-    np.testing.assert_allclose(moved(source, inside), inside, atol=1e-15)
+    inside = move_into_set(source, np.random.default_rng(0).normal(size=(100, SIZE)))
+    np.testing.assert_allclose(move_into_set(source, inside), inside, atol=1e-15)
 
 
 def test_training_reaches_a_target_from_outside_the_range() -> None:
     """Where clamping alone would stop every gradient, one that leads inside passes."""
-    source = joined([Range(0, 1)], 1)
+    source = join_output_rules([Range(0, 1)], 1)
     architecture = ArrangedArchitecture(NetworkArchitecture(1, 1, hidden=()), source)
     parameters = {
         "weight_0": torch.zeros(1, 1, 1),
@@ -130,7 +130,7 @@ def test_training_reaches_a_target_from_outside_the_range() -> None:
 
 
 def test_gradients_inside_are_those_of_differences() -> None:
-    source = joined([Range(-1, 3), SumTo(2, low=None)], 3)
+    source = join_output_rules([Range(-1, 3), SumTo(2, low=None)], 3)
     architecture = ArrangedArchitecture(NetworkArchitecture(1, 3, hidden=()), source)
     bias = torch.tensor([[0.3, 0.9, -4.0]], dtype=torch.float64)
 

@@ -182,7 +182,7 @@ def test_training_starts_near_an_affine_anchor(hidden, skip):
         scale=np.array([2.0, 0.5]), output_shift=np.array([3.0, -2.0]),
         output_scale=np.array([0.1, 5.0]),
     )  # fmt: skip
-    started = architecture.starting_at(
+    started = architecture.initialise_near(
         {name: 0.0 * value for name, value in _initial(architecture).items()}, slopes, offsets
     )
     x = inputs(0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai.ensemble.shapes import obstacle
+from cg4ai.ensemble.shapes import find_obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
@@ -82,7 +82,7 @@ def test_whatever_the_parameters_shapes_are_kept(
         D, outputs, hidden=hidden, activation=activation, skip=skip and bool(hidden), output=link
     )
     members = wild(SignedArchitecture(inner, (rule,)), seed)
-    assert obstacle(members, rule) == ""
+    assert find_obstacle(members, rule) == ""
     assert breaks(members, rule, seed) <= 1e-9
 
 
@@ -93,7 +93,7 @@ def test_curvature_is_kept_beside_monotone(seed: int, depth: int, sign: int) -> 
     rules = (Curvature({0: sign}, output=0), Monotone({1: -1}), Monotone({0: 1}, output=1))
     members = wild(SignedArchitecture(inner, rules), seed)
     for rule in rules:
-        assert obstacle(members, rule) == ""
+        assert find_obstacle(members, rule) == ""
         assert breaks(members, rule, seed) <= 1e-9 * (
             1 + float(members.outputs(moved(rule, seed)[1]).abs().max())
         )
@@ -111,7 +111,7 @@ def test_what_arrays_show_is_true(seed: int) -> None:
     }
     members = inner.members(parameters)
     for rule in (Monotone({0: 1}), Monotone({1: -1}), Curvature({0: 1}), Curvature({2: -1})):
-        if obstacle(members, rule) == "":
+        if find_obstacle(members, rule) == "":
             assert breaks(members, rule, seed) <= 1e-12
 
 
@@ -139,7 +139,7 @@ def test_members_can_be_trained_on() -> None:
         assert torch.allclose(architecture.forward(known, x), members.outputs(x))
         other = inner.members(inner.initialise(1, torch.Generator().manual_seed(0)))
         assert architecture.parameters(other) is None
-        assert "may break it in feature 0" in obstacle(other, rule)
+        assert "may break it in feature 0" in find_obstacle(other, rule)
 
 
 @pytest.mark.parametrize(
@@ -166,15 +166,15 @@ def test_trees_show_it_where_they_were_grown_so() -> None:
     y = x[:, 0] - x[:, 1] + 0.5 * generator.normal(size=300)
     rule = Monotone({0: 1, 1: -1})
     grown = RandomForestRegressor(5, max_depth=4, monotonic_cst=[1, -1, 0], random_state=0)
-    assert obstacle(from_sklearn(grown.fit(x, y)), rule) == ""
+    assert find_obstacle(from_sklearn(grown.fit(x, y)), rule) == ""
     free = RandomForestRegressor(5, max_depth=4, random_state=0).fit(x, y)
-    assert "may break" in obstacle(from_sklearn(free), rule)
-    assert "may break" in obstacle(from_sklearn(grown), Curvature({0: 1}))
+    assert "may break" in find_obstacle(from_sklearn(free), rule)
+    assert "may break" in find_obstacle(from_sklearn(grown), Curvature({0: 1}))
     label = (y > 0).astype(int)
     tree = DecisionTreeClassifier(max_depth=4, monotonic_cst=[1, -1, 0], random_state=0)
     members = from_sklearn(tree.fit(x, label))
-    assert obstacle(members, Monotone({0: 1, 1: -1}, output=1)) == ""
-    assert "may break" in obstacle(members, Monotone({0: 1, 1: -1}, output=0))
+    assert find_obstacle(members, Monotone({0: 1, 1: -1}, output=1)) == ""
+    assert "may break" in find_obstacle(members, Monotone({0: 1, 1: -1}, output=0))
 
 
 def test_categories_have_no_order() -> None:
@@ -186,5 +186,5 @@ def test_categories_have_no_order() -> None:
     y = np.array([0.0, 2.0, 1.0, 3.0])[x[:, 0].astype(int)] + x[:, 1]
     model = boosting(max_iter=5, categorical_features=[0], monotonic_cst=[0, 1]).fit(x, y)
     members = from_sklearn(model)
-    assert obstacle(members, Monotone({1: 1})) == ""
-    assert "feature 0" in obstacle(members, Monotone({0: 1}))
+    assert find_obstacle(members, Monotone({1: 1})) == ""
+    assert "feature 0" in find_obstacle(members, Monotone({0: 1}))

@@ -15,7 +15,7 @@ from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.errors import InvalidInput, MissingAnchor
 from cg4ai.members import ConstantMembers, NetworkArchitecture, ShieldedMembers
 from cg4ai.members import Shield as MemberShield
-from cg4ai.members.affine_maps import affine_member
+from cg4ai.members.affine_maps import build_affine_member
 from cg4ai.nn import Completion, OutputSet, SequentialWithInput, Shield
 from cg4ai.rules import (
     AffineBound,
@@ -150,7 +150,7 @@ def test_it_agrees_with_the_shield_of_members(kind: str) -> None:
     inner = architecture.members(
         architecture.scale_outputs(inner.parameters, torch.full((3,), 20.0))
     )
-    shield = MemberShield(affine_member(layer.anchor), layer.guards)
+    shield = MemberShield(build_affine_member(layer.anchor), layer.guards)
     x = one.region.sample(300, generator)
     with torch.no_grad():
         wanted = ShieldedMembers(inner, shield).outputs(x)
@@ -375,4 +375,4 @@ def test_words() -> None:
     assert "in float64" in layer.double().guarantee()
     assert "in float64" in layer.float().guarantee(torch.float64)
     assert "cap" in repr(layer)
-    assert isinstance(affine_member(layer.anchor), ConstantMembers)
+    assert isinstance(build_affine_member(layer.anchor), ConstantMembers)

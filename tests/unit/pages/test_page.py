@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from cg4ai.pages import escaped, page
+from cg4ai.pages import escape, render_page
 from pages_read import Page
 
 HOSTILE = '</script><script>alert("x")</script> & "quoted" \u2028 <!-- ünïcode'
@@ -15,24 +15,24 @@ HOSTILE = '</script><script>alert("x")</script> & "quoted" \u2028 <!-- ünïcode
 
 def test_data_come_back_as_they_were_and_end_no_element() -> None:
     data = {"name": HOSTILE, "numbers": [0.1, 1e-300, 3]}
-    made = Page(page("A page", "<main></main>", data=data))
+    made = Page(render_page("A page", "<main></main>", data=data))
     (stored,) = made.texts["script"]
     assert json.loads(stored) == data
 
 
 def test_titles_are_text() -> None:
-    made = Page(page(HOSTILE, f'<p title="{escaped(HOSTILE)}">{escaped(HOSTILE)}</p>'))
+    made = Page(render_page(HOSTILE, f'<p title="{escape(HOSTILE)}">{escape(HOSTILE)}</p>'))
     assert made.texts["title"] == [HOSTILE]
     assert made.texts["p"] == [HOSTILE]
     assert ("title", HOSTILE) in made.attributes
 
 
 def test_nothing_is_fetched() -> None:
-    text = page("A page", "<main></main>")
+    text = render_page("A page", "<main></main>")
     assert not re.search(r"(src|href)=|url\(|@import|https?:", text)
     assert "default-src 'none'" in text
 
 
 def test_what_json_cannot_hold_is_refused() -> None:
     with pytest.raises(ValueError, match="JSON compliant"):
-        page("A page", "", data=[float("nan")])
+        render_page("A page", "", data=[float("nan")])

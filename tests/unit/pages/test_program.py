@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from browser import chromium
-from cg4ai.ensemble.export import exported
+from cg4ai.ensemble.export import export_program
 from cg4ai.errors import InvalidInput
-from cg4ai.pages.page import page
-from cg4ai.pages.program import array_data, packed
+from cg4ai.pages.page import render_page
+from cg4ai.pages.program import array_data, pack_program
 
 X = np.random.default_rng(0).normal(size=(25, 4))
 
@@ -81,7 +81,7 @@ def browser() -> Iterator[Any]:
 
 def opened(browser: Any, folder: Path, data: Any, *scripts: str) -> None:
     file = folder / "page.html"
-    file.write_text(page("test", "", scripts=scripts, data=data), encoding="utf-8")
+    file.write_text(render_page("test", "", scripts=scripts, data=data), encoding="utf-8")
     browser.get(file.as_uri())
 
 
@@ -102,7 +102,7 @@ def numbers(values: Any) -> NDArray[np.float64]:
 
 def test_every_operation_gives_what_torch_gives(browser: Any, tmp_path: Path) -> None:
     programs = {
-        name: packed(exported(Of(compute), X.shape[1], rows=1))
+        name: pack_program(export_program(Of(compute), X.shape[1], rows=1))
         for name, compute in FUNCTIONS.items()
     }
     opened(browser, tmp_path, programs, "program.js")
@@ -145,11 +145,11 @@ def test_arrays_come_back_to_the_bit(browser: Any, tmp_path: Path, array: NDArra
 
 def test_what_does_not_depend_on_inputs_is_no_step() -> None:
     weight = torch.eye(4, dtype=torch.float64)
-    data = packed(exported(Of(lambda x: x @ (weight * 2 + 1).exp().T), 4, rows=1))
+    data = pack_program(export_program(Of(lambda x: x @ (weight * 2 + 1).exp().T), 4, rows=1))
     assert [step["do"] for step in data["steps"]] == ["mm"]
     json.dumps(data, allow_nan=False)
 
 
 def test_an_unknown_operation_is_named() -> None:
     with pytest.raises(InvalidInput, match=r"cannot compute aten\._linalg_svd.*--onnx FILE"):
-        packed(exported(Of(lambda x: torch.linalg.svdvals(x)), 4, rows=1))
+        pack_program(export_program(Of(lambda x: torch.linalg.svdvals(x)), 4, rows=1))

@@ -11,10 +11,10 @@ import pytest
 
 import cg4ai
 from cg4ai.errors import MissingExtra
-from cg4ai.pages.page import asset
+from cg4ai.pages.page import read_asset
 from cg4ai.plots import drawing as colours
 from cg4ai.plots import plot_histogram
-from cg4ai.plots.drawing import MOST_POINTS, evenly, svg
+from cg4ai.plots.drawing import MOST_POINTS, pick_evenly, render_svg
 from pages_read import Page
 
 HOSTILE = '<b>&"$x$ #0b5fa5 id="a" url(#b)'
@@ -25,7 +25,7 @@ def drawn(ax: object) -> None:
 
 
 def test_figures_have_variables_for_colours_and_texts_as_they_are() -> None:
-    text = svg(drawn, name="one", title='a <b> & "more"')
+    text = render_svg(drawn, name="one", title='a <b> & "more"')
     page = Page(text)
     assert page.values("aria-label") == ['a <b> & "more"']
     assert HOSTILE in page.texts["text"]
@@ -39,22 +39,24 @@ def test_figures_have_variables_for_colours_and_texts_as_they_are() -> None:
 
 
 def test_two_figures_on_a_page_share_no_ids() -> None:
-    Page(svg(drawn, name="one", title="") + svg(drawn, name="two", title="")).check_references()
+    Page(
+        render_svg(drawn, name="one", title="") + render_svg(drawn, name="two", title="")
+    ).check_references()
 
 
 def test_the_same_figure_is_the_same_text() -> None:
-    assert svg(drawn, name="one", title="") == svg(drawn, name="one", title="")
+    assert render_svg(drawn, name="one", title="") == render_svg(drawn, name="one", title="")
 
 
 def test_letters_that_the_measuring_font_lacks_are_no_matter() -> None:
     def label(ax: object) -> None:
         plot_histogram([1.0, 2.0], label="価格", ax=ax)  # type: ignore[arg-type]
 
-    assert "価格" in Page(svg(label, name="one", title="")).texts["text"]
+    assert "価格" in Page(render_svg(label, name="one", title="")).texts["text"]
 
 
 def test_colours_are_those_of_the_pages_and_each_theme_has_all() -> None:
-    style = asset("style.css") + asset("report.css")
+    style = read_asset("style.css") + read_asset("report.css")
     defined = re.findall(r"(--[\w-]+): (#[0-9a-f]{6})", style)
     for colour, variable in colours.VARIABLES.items():
         light, dark = [value for name, value in defined if name == variable]
@@ -70,7 +72,7 @@ def lightness(colour: str) -> float:
 
 
 def test_what_grows_gets_darker_on_light_pages_and_brighter_on_dark_ones() -> None:
-    defined = re.findall(r"--step-\d: (#[0-9a-f]{6})", asset("report.css"))
+    defined = re.findall(r"--step-\d: (#[0-9a-f]{6})", read_asset("report.css"))
     light, dark = ([lightness(one) for one in part] for part in (defined[:5], defined[5:]))
     assert len(light) == len(dark) == 5
     assert light == sorted(light, reverse=True)
@@ -79,10 +81,10 @@ def test_what_grows_gets_darker_on_light_pages_and_brighter_on_dark_ones() -> No
 
 def test_few_points_stand_for_many_with_both_ends() -> None:
     values = np.random.default_rng(0).normal(size=10_000)
-    few = values[evenly(values)]
+    few = values[pick_evenly(values)]
     assert len(few) == MOST_POINTS
     assert (few.min(), few.max()) == (values.min(), values.max())
-    assert evenly(np.array([3.0, 1.0])).tolist() == [1, 0]
+    assert pick_evenly(np.array([3.0, 1.0])).tolist() == [1, 0]
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

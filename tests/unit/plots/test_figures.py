@@ -28,9 +28,9 @@ from cg4ai.plots import (
     plot_weights,
 )
 from cg4ai.plots.drawing import BAD, FIRST, STEPS
-from cg4ai.plots.models import reliability
+from cg4ai.plots.models import compute_reliability
 from cg4ai.plots.networks import link_style
-from cg4ai.plots.training import anything_lacked
+from cg4ai.plots.training import has_violation
 from cg4ai.routing import instance
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -74,9 +74,9 @@ def test_what_lacks_nothing_is_not_drawn(ax: Any) -> None:
     violated = [{**one, "worst_violation": -0.1} for one in HISTORY]
     plot_convergence(violated, "slack", ax=ax)
     assert [one.get_label() for one in ax.lines] == ["lacking in the master"]
-    assert anything_lacked(violated)
-    assert not anything_lacked(violated, tolerance=0.6)
-    assert not anything_lacked(violated[2:])
+    assert has_violation(violated)
+    assert not has_violation(violated, tolerance=0.6)
+    assert not has_violation(violated[2:])
 
 
 def test_slack_that_counts_as_met_is_said_and_not_drawn(ax: Any) -> None:
@@ -269,7 +269,7 @@ def test_calibration_is_the_share_that_came_true(ax: Any) -> None:
 
 
 def test_of_several_classes_the_answer_counts() -> None:
-    found = reliability([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]], [0, 2], bins=2)
+    found = compute_reliability([[0.5, 0.2, 0.3], [0.1, 0.6, 0.3]], [0, 2], bins=2)
     assert found.predicted == pytest.approx([0.55])
     assert found.observed == pytest.approx([0.5])
     assert found.counts.tolist() == [2]
@@ -279,7 +279,7 @@ def test_labels_that_are_no_classes_are_refused(ax: Any) -> None:
     with pytest.raises(InvalidInput, match="labels that the classifier does not know"):
         plot_calibration(Told(), np.array([0.5]), np.array(["maybe"]), ax=ax)
     with pytest.raises(InvalidInput, match="calibration needs probabilities"):
-        reliability(np.zeros((2, 1)), [0, 0])
+        compute_reliability(np.zeros((2, 1)), [0, 0])
 
 
 def test_confusion_counts_each_pair(ax: Any) -> None:

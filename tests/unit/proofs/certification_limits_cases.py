@@ -11,8 +11,8 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture, affine
 from cg4ai.members.mixture import Part
-from cg4ai.proofs.rule_forms import proof_rules_of
-from cg4ai.proofs.structure_certificates import sealed
+from cg4ai.proofs.rule_forms import find_proof_rules
+from cg4ai.proofs.structure_certificates import seal_arrays
 from cg4ai.rules.regions import Box, Polytope
 from cg4ai_checker.file import parse_certificate
 
@@ -49,8 +49,8 @@ def most(ensemble, rule, per_axis=49):
     points = torch.cat([grid, region.sample(5000, generator), region.extremes(200, generator)])
     points = region.project(points).numpy()
     points = points[region.contains(points)]
-    rules = proof_rules_of(rule, output_size=ensemble.output_size)
-    return rules.measured(points, ensemble.predict(points)) - rules.targets
+    rules = find_proof_rules(rule, output_size=ensemble.output_size)
+    return rules.measure(points, ensemble.predict(points)) - rules.targets
 
 
 def altered(data, change):
@@ -58,4 +58,4 @@ def altered(data, change):
     content = parse_certificate(data)
     change(content.claim, content.arrays)
     text = json.dumps(content.claim).encode()
-    return sealed({**content.arrays, "claim": np.frombuffer(text, np.uint8)})
+    return seal_arrays({**content.arrays, "claim": np.frombuffer(text, np.uint8)})

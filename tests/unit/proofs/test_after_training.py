@@ -10,7 +10,7 @@ import pytest
 
 from cg4ai import ConstrainedRegressor, FitWarning, Settings
 from cg4ai.proofs import certify
-from cg4ai.proofs.after_training import proven_afterwards
+from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.rules import Box, Concave, Linear
 
 
@@ -48,7 +48,7 @@ def test_what_cannot_be_proven_says_why() -> None:
     )
     with pytest.warns(FitWarning):
         model.fit(*data(), [rule])
-    result = proven_afterwards(model.result_, [rule], Settings())
+    result = prove_afterwards(model.result_, [rule], Settings())
     assert result.audits[0].strength == "attacked"
     assert "Concave is not proven" in result.note
 
@@ -60,6 +60,6 @@ def test_a_violation_that_the_search_missed_is_in_the_audit() -> None:
     ).fit(*data(), [CAP])
     tighter = replace(CAP, bound=0.5, name="tighter")
     blind = replace(model.audit_[0], requirement="tighter")
-    result = proven_afterwards(replace(model.result_, audits=(blind,)), [tighter], Settings())
+    result = prove_afterwards(replace(model.result_, audits=(blind,)), [tighter], Settings())
     assert not result.audits[0].holds
     assert not result.feasible

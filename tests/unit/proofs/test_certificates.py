@@ -10,7 +10,7 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.protocol import Proposition
-from cg4ai.cli.certify_run import unproven
+from cg4ai.cli.certify_run import report_unproven
 from cg4ai.cli.main import main
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -21,12 +21,12 @@ from cg4ai.members.mixture import Part
 from cg4ai.proofs import certificate as certificates
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import (
-    certificate_bytes,
+    build_certificate,
     load_unfinished,
     save_unfinished,
     write_certificate,
 )
-from cg4ai.routing.network.description import described, restored
+from cg4ai.routing.network.description import describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
@@ -91,7 +91,7 @@ def test_only_proven_claims_are_written():
         ({"rules": (dataclasses.replace(found.rules[0], limit=2.0),)}, "another limit"),
     ):
         with pytest.raises(InvalidInput, match=reason):
-            certificate_bytes(
+            build_certificate(
                 ensemble,
                 requirement=wanted,
                 certification=dataclasses.replace(found, **change),
@@ -108,7 +108,7 @@ def test_a_certificate_is_written_only_of_what_was_proven(tmp_path):
         (small(), inner, "another mixture, region"),
         (small(1), whole, "another mixture, region"),
         (small(), unnamed, "does not say what it is about"),
-        (small().shielded([0.3, 0.3, 0.4], wanted), whole, "another mixture, region"),
+        (small().apply_shield([0.3, 0.3, 0.4], wanted), whole, "another mixture, region"),
     ):
         with pytest.raises(InvalidInput, match=words):
             write_certificate(path, ensemble, requirement=wanted, certification=found)
@@ -123,11 +123,11 @@ def test_resuming_is_advised_only_where_cells_can_be_halved(tmp_path):
     wanted = Linear(Box([2.0], [2.0]), [1.0], 1.0, "<=", name="cap")
     job = Proposition(wanted, "a constant", None, ["x"])
     found = certify(ensemble, wanted)
-    text = unproven(job, found, tmp_path)
+    text = report_unproven(job, found, tmp_path)
     assert "UNKNOWN" in text
     assert "margin" in text
     assert "--resume" not in text
-    assert "--resume" in unproven(job, dataclasses.replace(found, exhausted=False), tmp_path)
+    assert "--resume" in report_unproven(job, dataclasses.replace(found, exhausted=False), tmp_path)
 
 
 def test_balls_of_different_norm_are_different_subjects(tmp_path):
@@ -136,8 +136,8 @@ def test_balls_of_different_norm_are_different_subjects(tmp_path):
     )
     found = certify(small(), round_, time_limit_s=20)
     with pytest.raises(InvalidInput, match="another mixture, region"):
-        certificate_bytes(small(), requirement=square, certification=found)
-    assert certificate_bytes(small(), requirement=round_, certification=found)
+        build_certificate(small(), requirement=square, certification=found)
+    assert build_certificate(small(), requirement=round_, certification=found)
 
 
 def test_weights_and_kinds_that_cannot_be_checked_are_refused():
@@ -148,19 +148,19 @@ def test_weights_and_kinds_that_cannot_be_checked_are_refused():
     loose = small()
     parts = (*loose.parts[:1], dataclasses.replace(loose.parts[1], weights=np.array([0.2 + 1e-8])))
     with pytest.raises(InvalidInput, match="divide the weights"):
-        certificate_bytes(Ensemble(parts, loose.layout), requirement=wanted, certification=found)
+        build_certificate(Ensemble(parts, loose.layout), requirement=wanted, certification=found)
     modules = ModuleArchitecture(lambda: torch.nn.Linear(2, 3), 2, 3, "mine")
     members = modules.members(modules.initialise(1, torch.Generator()))
     own = Ensemble((Part(members, np.zeros(1, int), np.ones(1)),), Layout.single(3))
     with pytest.raises(InvalidInput, match="'module' cannot be certified"):
-        certificate_bytes(own, requirement=wanted, certification=found)
+        build_certificate(own, requirement=wanted, certification=found)
 
 
 def test_the_same_claim_gives_the_same_bytes():
     wanted = Linear(BOX, [1.0, 1.0, 0.0], 0.999, "<=")
     found = certify(small(), wanted, time_limit_s=20)
     one, other = (
-        certificate_bytes(small(), requirement=wanted, certification=found) for _ in range(2)
+        build_certificate(small(), requirement=wanted, certification=found) for _ in range(2)
     )
     assert parse_certificate(one).claim == parse_certificate(other).claim
     assert one == other
@@ -176,7 +176,7 @@ def test_members_from_a_file_give_the_same_bytes():
     )
     stored = Ensemble(parts, Layout.single(3))
     one, other = (
-        certificate_bytes(ensemble, requirement=wanted, certification=found)
+        build_certificate(ensemble, requirement=wanted, certification=found)
         for ensemble in (small(), stored)
     )
     assert one == other
@@ -200,7 +200,7 @@ def test_unfinished_certifications_go_on_where_they_stopped(tmp_path):
         ensemble, wanted, resume=load_unfinished(tmp_path, ensemble, wanted), time_limit_s=20
     )
     assert resumed.status == "proven"
-    assert check(certificate_bytes(ensemble, requirement=wanted, certification=resumed))
+    assert check(build_certificate(ensemble, requirement=wanted, certification=resumed))
     with pytest.raises(RunFolderError, match="about another mixture"):
         load_unfinished(tmp_path, small(1), wanted)
     with pytest.raises(RunFolderError, match="about another mixture"):
@@ -259,7 +259,7 @@ def routing_run(folder, *, share=0.55):
     ensemble = Ensemble(
         (Part(members, np.arange(2), np.ones(2)),),
         Layout(instance.blocks),
-        about={"application": "routing", **described(instance)},
+        about={"application": "routing", **describe_instance(instance)},
     )
     with Run.create(folder, "route", {"network": "tiny", "seed": 0}) as run:
         ensemble.save(folder)
@@ -269,11 +269,11 @@ def routing_run(folder, *, share=0.55):
 
 def test_stored_instance_is_the_one_trained_for():
     instance = tiny_instance()
-    rebuilt = restored(json.loads(json.dumps(described(instance))))
+    rebuilt = restore_instance(json.loads(json.dumps(describe_instance(instance))))
     for name in ("capacity", "incidence", "path_demand", "demand_max", "path_length"):
         np.testing.assert_array_equal(getattr(rebuilt, name), getattr(instance, name))
     with pytest.raises(RunFolderError, match="does not say what its network is"):
-        restored({"network": "tiny"})
+        restore_instance({"network": "tiny"})
 
 
 def test_certify_then_check_a_router(tmp_path, capsys):

@@ -18,7 +18,7 @@ from cg4ai.proofs.bounds.activations import (
     GELU_STEEPEST,
     LIPSCHITZ,
     ROOT_TWO,
-    lines,
+    compute_lines,
 )
 
 FUNCTIONS = {
@@ -30,7 +30,7 @@ FUNCTIONS = {
 
 def fitted(activation, centre, lower, upper):
     one = [torch.tensor([value], dtype=torch.float64) for value in (centre, lower, upper)]
-    return [float(part) for part in lines(activation, one[0], lower=one[1], upper=one[2])]
+    return [float(part) for part in compute_lines(activation, one[0], lower=one[1], upper=one[2])]
 
 
 @pytest.mark.parametrize("activation", list(FUNCTIONS))
@@ -89,7 +89,7 @@ def test_gelu_constants_are_values_of_gelu_and_its_derivative_where_that_turns()
 def test_gradients_are_finite_also_for_points_and_wide_intervals(activation):
     centre = torch.tensor([0.0, 0.0, 1.0, -30.0, 2.0], dtype=torch.float64, requires_grad=True)
     radius = torch.tensor([0.0, 5.0, 1e-9, 60.0, 1.0], dtype=torch.float64, requires_grad=True)
-    fit = lines(activation, centre, lower=centre - radius, upper=centre + radius)
+    fit = compute_lines(activation, centre, lower=centre - radius, upper=centre + radius)
     torch.stack([part.sum() for part in fit]).sum().backward()
     assert torch.isfinite(centre.grad).all()
     assert torch.isfinite(radius.grad).all()
@@ -112,7 +112,7 @@ def test_gradients_of_gelu_lines_are_those_that_autograd_finds():
         total = sum((part * way).sum() for part, way in zip(found, ways, strict=True))
         return torch.autograd.grad(total, inputs)
 
-    by_hand = gradients(lines("gelu", inputs[0], lower=inputs[1], upper=inputs[2]))
+    by_hand = gradients(compute_lines("gelu", inputs[0], lower=inputs[1], upper=inputs[2]))
     recorded = gradients(activations._gelu(*inputs))
     for own, other in zip(by_hand, recorded, strict=True):
         torch.testing.assert_close(own, other, rtol=1e-7, atol=1e-7)

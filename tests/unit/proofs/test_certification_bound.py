@@ -13,7 +13,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import CellBounds
-from cg4ai.proofs.bounds.bound import Cells, Quadratic, bound_cells, quadratic_above
+from cg4ai.proofs.bounds.bound import CellQuadratic, Cells, bound_cells, bound_quadratic
 from cg4ai.routing import instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.members import SplitNetwork
@@ -32,9 +32,9 @@ def test_quadratics_stay_below_their_bound_and_separable_ones_reach_it(seed, siz
     delta = points_in(-radius, radius, 500, seed)
 
     def bound(matrix):
-        form = Quadratic(*(torch.as_tensor(np.asarray(a))[None] for a in (0.7, linear, matrix)))
+        form = CellQuadratic(*(torch.as_tensor(np.asarray(a))[None] for a in (0.7, linear, matrix)))
         values = 0.7 + delta @ linear + ((delta @ matrix) * delta).sum(1)
-        return float(quadratic_above(form, torch.as_tensor(radius)[None])), values
+        return float(bound_quadratic(form, torch.as_tensor(radius)[None])), values
 
     upper, values = bound(square)
     assert values.max() <= upper + 1e-12
@@ -80,7 +80,7 @@ def test_routing_bounds_hold_on_their_cells(routing):
         got = bounds.upper(rules, lower, upper).numpy()
         for rule in rules:
             x = points_in(lower[rule], upper[rule], 200, int(rule))
-            values = network.utilisation(x, ensemble.predict(x))[:, rule]
+            values = network.compute_utilisation(x, ensemble.predict(x))[:, rule]
             assert values.max() <= got[rule] + 1e-12
             assert got[rule] - values.max() <= 3 * width
 
@@ -166,7 +166,7 @@ def test_cuts_support_the_convex_bound(routing):
                 for i, block in enumerate(part.blocks):
                     at = ensemble.layout.blocks[block]
                     y[:, at] += weights[start + i] * outputs[i, :, : len(at)]
-            values[rule] = network.utilisation(x, y)[:, rule]
+            values[rule] = network.compute_utilisation(x, y)[:, rule]
         bound = bounds.upper(rules, lower, upper, weights=torch.as_tensor(weights)).numpy()
         # the quadratic bound, which the ceiling may undercut, is that of the cut made here
         quadratic = weights @ bounds.coefficients(rules, lower, upper, weights=weights)

@@ -9,7 +9,7 @@ from scipy.optimize import linprog
 
 from cg4ai.members import ConstantMembers
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes, load_unfinished, save_unfinished
+from cg4ai.proofs.certificate import build_certificate, load_unfinished, save_unfinished
 from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound, Largest
 from cg4ai.rules.regions import Ball, Box, Polytope
@@ -32,7 +32,7 @@ def test_what_is_proven_of_networks_holds_at_every_sample(region, seed):
         if expected == "proven":
             assert (most(ensemble, rule) <= 0).all()
             assert [proof.limit for proof in answer.rules] == [0.0, 0.0]
-            verdict = check(certificate_bytes(ensemble, requirement=rule, certification=answer))
+            verdict = check(build_certificate(ensemble, requirement=rule, certification=answer))
             assert (verdict.bounds <= 0).all()
             assert "above its limit" in str(verdict)
 
@@ -74,7 +74,7 @@ def test_affine_values_over_a_polytope_take_one_cell(seed):
     rule = Linear(HOSE, np.eye(2), reached + 1e-8, "<=", name="cap")
     answer = certify(ensemble, rule)
     assert (answer.status, answer.cells) == ("proven", 2)
-    verdict = check(certificate_bytes(ensemble, requirement=rule, certification=answer))
+    verdict = check(build_certificate(ensemble, requirement=rule, certification=answer))
     assert verdict.bounds == pytest.approx(reached, abs=1e-8)
     assert "polytope of 2 rows" in str(verdict)
     broken = Linear(HOSE, np.eye(2), reached - 1e-6, "<=", name="cap")
@@ -91,7 +91,7 @@ def test_cells_outside_a_polytope_are_left_out():
     rule = Linear(region, [1.0], reached + 0.01 * abs(whole), "<=", name="cap")
     answer = certify(ensemble, rule, time_limit_s=60)
     assert answer.status == "proven"
-    assert check(certificate_bytes(ensemble, requirement=rule, certification=answer)).leaves
+    assert check(build_certificate(ensemble, requirement=rule, certification=answer)).leaves
 
 
 def test_an_unfinished_proof_goes_on_from_its_file(tmp_path):

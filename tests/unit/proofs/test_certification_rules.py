@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs import AffineCoefficients, rules_of
+from cg4ai.proofs import AffineCoefficients, find_affine_rules
 from cg4ai.routing import Utilisation, instance
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.rules import Concave, Linear, Margin, Probability
@@ -17,7 +17,7 @@ MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.0]])
 
 def agrees(requirement, outputs_size, points):
     """value - limit is the requirement's own violation."""
-    rules = rules_of(requirement, output_size=outputs_size)
+    rules = find_affine_rules(requirement, output_size=outputs_size)
     outputs = np.random.default_rng(0).normal(size=(len(points), outputs_size))
     expected = requirement.violations(torch.as_tensor(points), torch.as_tensor(outputs)).numpy()
     got = rules.values(points, outputs) - rules.limit
@@ -72,7 +72,7 @@ class Doubled:
 def test_an_affine_form_that_disagrees_is_refused():
     agrees(Linear(BOX, Doubled(1.0), 1.0), 2, np.array([[0.5, 1.0]]))
     with pytest.raises(InvalidInput, match="disagrees"):
-        rules_of(Linear(BOX, Doubled(1.1), 1.0), output_size=2)
+        find_affine_rules(Linear(BOX, Doubled(1.1), 1.0), output_size=2)
 
 
 def test_what_cannot_be_certified_is_said():
@@ -80,8 +80,8 @@ def test_what_cannot_be_certified_is_said():
         affine = None
 
     with pytest.raises(InvalidInput, match=r"no method affine\(\)"):
-        rules_of(Linear(BOX, Unknown(1.0), 1.0), output_size=2)
+        find_affine_rules(Linear(BOX, Unknown(1.0), 1.0), output_size=2)
     with pytest.raises(InvalidInput, match="lists its inputs"):
-        rules_of(Linear([[0.0, 0.0]], [1.0, 1.0], 0.0), output_size=2)
+        find_affine_rules(Linear([[0.0, 0.0]], [1.0, 1.0], 0.0), output_size=2)
     with pytest.raises(InvalidInput, match="cannot be certified; Linear"):
-        rules_of(Concave(BOX, lambda outputs: outputs.amin(-1), 0.5), output_size=2)
+        find_affine_rules(Concave(BOX, lambda outputs: outputs.amin(-1), 0.5), output_size=2)

@@ -9,7 +9,7 @@ from scipy.special import expit, logsumexp
 
 from cg4ai.members import affine
 from cg4ai.proofs.bounds.networks import relax
-from cg4ai.proofs.bounds.softmax import log_sum_exp_above, share_above, sigmoid_above
+from cg4ai.proofs.bounds.softmax import bound_log_sum_exp, bound_share, bound_sigmoid
 
 
 @settings(max_examples=300, deadline=None)
@@ -20,7 +20,7 @@ from cg4ai.proofs.bounds.softmax import log_sum_exp_above, share_above, sigmoid_
 @example(centre=0.0, reach=5.62716918442976e-08)
 def test_sigmoid_line_lies_above_and_is_no_higher_than_it_must(centre, reach):
     c, r = torch.tensor(centre, dtype=torch.float64), torch.tensor(reach, dtype=torch.float64)
-    value, slope = (float(part) for part in sigmoid_above(c, r))
+    value, slope = (float(part) for part in bound_sigmoid(c, r))
     t = np.linspace(centre - reach, centre + reach, 4001)
     excess = expit(t) - value - slope * (t - centre)
     assert excess.max() <= 1e-15
@@ -45,7 +45,7 @@ def test_log_sum_exp_of_affine_scores(seed, outputs, on):
     lower, upper = np.array([-1.0, 0.0, 0.3]), np.array([1.0, 0.5, 0.3])
     relaxation, centre = relaxed(affine(weights, bias), lower, upper)
     chosen = generator.permutation(outputs)[:on]
-    value, combination = log_sum_exp_above(relaxation, torch.as_tensor(chosen)[None])
+    value, combination = bound_log_sum_exp(relaxation, torch.as_tensor(chosen)[None])
     x = points_in(lower, upper, 400, seed)
     scores = x @ weights[0] + bias[0]
     moved = scores - (centre.numpy()[0] @ weights[0] + bias[0])
@@ -77,7 +77,7 @@ def test_shares_of_networks_stay_below_their_bound(seed, activation, hidden, out
     count = int(generator.integers(1, outputs))
     on = torch.as_tensor(order[:count]).repeat(2, 1)
     off = torch.ones(2, outputs, dtype=torch.bool).scatter(1, on, False)
-    above = share_above(relaxation, on, off=off, spread=True)
+    above = bound_share(relaxation, on, off=off, spread=True)
     x = points_in(lower, upper, 500, seed)
     shares = members.outputs(torch.as_tensor(x)).numpy()[..., order[:count]].sum(-1)
     delta = x - centre.numpy()
@@ -93,7 +93,7 @@ def test_narrow_cells_have_bounds_close_to_the_share_itself():
     relaxation, centre = relaxed(members, middle - 1e-4, middle + 1e-4)
     on = torch.tensor([[0, 1, 2]] * 2)
     off = torch.tensor([[False, False, False, True, True]] * 2)
-    above = share_above(relaxation, on, off=off)
+    above = bound_share(relaxation, on, off=off)
     exact = members.outputs(centre).numpy()[:, 0, :3].sum(-1)
     assert np.all(above.value.numpy()[:, 0] - exact <= 1e-7)
     assert np.all(above.value.numpy()[:, 0] >= exact - 1e-15)

@@ -14,7 +14,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, Shield, ShieldedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.records import Strength
 from cg4ai.rules import Quadratic
 from cg4ai.rules.guards import guard_of
@@ -46,7 +46,7 @@ def test_a_constant_anchor_is_proven_by_its_value(tmp_path):
     answer = certify(ensemble, rule)
     assert (answer.status, answer.strength, answer.cells) == ("proven", Strength.SHIELDED, 1)
     assert answer.closed_form
-    data = certificate_bytes(ensemble, requirement=rule, certification=answer)
+    data = build_certificate(ensemble, requirement=rule, certification=answer)
     verdict = check(data)
     assert verdict.bounds[0] == pytest.approx(value(constant), abs=1e-9)
     assert "2 y[0]^2 + 0.5 y[0] y[1] + 0.5 y[1] y[0] + 1 y[1]^2" in str(verdict)
@@ -68,7 +68,7 @@ def test_an_affine_anchor_is_proven_on_cells(region):
     rule = Quadratic(region, SQUARE, reached + 0.02, LINEAR, name="cap")
     answer = certify(ensemble, rule, time_limit_s=60)
     assert answer.status == "proven"
-    verdict = check(certificate_bytes(ensemble, requirement=rule, certification=answer))
+    verdict = check(build_certificate(ensemble, requirement=rule, certification=answer))
     assert reached <= verdict.bounds[0] <= reached + 0.02
     broken = Quadratic(region, SQUARE, reached - 0.01, LINEAR, name="cap")
     assert certify(ensemble, broken, time_limit_s=60).status == "refuted"
@@ -83,7 +83,7 @@ def test_what_is_proven_of_networks_holds_at_every_sample(activation, seed):
     rule = Quadratic(limits.BOX, SQUARE, 1.05 * reached, LINEAR, name="cap")
     answer = certify(ensemble, rule, time_limit_s=60)
     assert answer.status == "proven"
-    verdict = check(certificate_bytes(ensemble, requirement=rule, certification=answer))
+    verdict = check(build_certificate(ensemble, requirement=rule, certification=answer))
     assert verdict.bounds[0] >= reached
 
 
@@ -100,7 +100,7 @@ def test_forged_squares_are_refused():
     constant = np.array([0.4, -0.3])
     rule = Quadratic(limits.BOX, SQUARE, value(constant) + 1e-3, LINEAR, name="cap")
     ensemble = behind(rule, ConstantMembers(constant[None], 3))
-    data = certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+    data = build_certificate(ensemble, requirement=rule, certification=certify(ensemble, rule))
 
     def changed(name, new):
         return limits.altered(data, lambda claim, arrays: arrays.update({name: new(arrays[name])}))
@@ -145,11 +145,11 @@ def test_outputs_in_other_units_are_not_left_out(units, full, tmp_path):
     kept = Quadratic(limits.BOX, square, 1.001 * exact, name="cap")
     answer = certify(mixture, kept)
     assert (answer.status, answer.checked) == ("proven", True)
-    verdict = check(certificate_bytes(mixture, requirement=kept, certification=answer))
+    verdict = check(build_certificate(mixture, requirement=kept, certification=answer))
     np.testing.assert_array_equal(verdict.claim.quadratic[0], square)
     assert exact <= verdict.bounds[0] <= kept.bound
     with pytest.raises(InvalidInput, match="does not keep cap"):
-        mixture.shielded(0.5 * np.array(units), broken)
+        mixture.apply_shield(0.5 * np.array(units), broken)
 
 
 def exact_value(square, outputs):
@@ -165,7 +165,7 @@ def test_certificates_of_squares_alone_prove_these_squares():
     constant = np.array([0.4, -0.3])
     rule = Quadratic(limits.BOX, SQUARE, value(constant) + 1e-3, LINEAR, name="cap")
     ensemble = members_of(constant)
-    data = certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+    data = build_certificate(ensemble, requirement=rule, certification=certify(ensemble, rule))
     verdict = check(limits.altered(data, lambda claim, arrays: arrays.pop("quadratic")))
     assert verdict.claim.quadratic is None
     assert ")^2" in str(verdict)

@@ -12,7 +12,12 @@ from sklearn.tree import DecisionTreeRegressor
 
 from cg4ai.members import from_sklearn
 from cg4ai.proofs.bounds import trees as tree_bounds
-from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, double_thresholds, plain
+from cg4ai.proofs.bounds.trees import (
+    TreeBound,
+    WeightedTrees,
+    convert_thresholds,
+    remove_input_rounding,
+)
 
 SINGLE = float(np.finfo(np.float32).max)
 EDGES = [sign * size for sign in (-1, 1) for size in (SINGLE, SINGLE + 1e30, 1e39, 1e300)]
@@ -23,7 +28,7 @@ NUMBERS = st.floats(-1e6, 1e6) | st.sampled_from(EDGES)
 @settings(max_examples=300, deadline=None)
 @given(threshold=NUMBERS, x=NUMBERS, steps=st.integers(-2, 2))
 def test_double_thresholds_decide_as_rounding_to_single_precision_does(threshold, x, steps):
-    exact = float(double_thresholds(torch.tensor([threshold], dtype=torch.float64)))
+    exact = float(convert_thresholds(torch.tensor([threshold], dtype=torch.float64)))
     near = exact
     for _ in range(abs(steps)):
         near = float(np.nextafter(near, np.copysign(np.inf, steps)))
@@ -46,7 +51,7 @@ def forest(seed, model=RandomForestRegressor):
 
 def brute_force(members, constant, slope, lower, upper):
     """max over the box: evaluate at both sides of every threshold and maximise in between."""
-    members = plain(members)
+    members = remove_input_rounding(members)
     cuts = [np.unique(members.threshold[members.feature == i].numpy()) for i in range(2)]
     inside = [c[(c >= lo) & (c < hi)] for c, lo, hi in zip(cuts, lower, upper, strict=True)]
     ends = [np.append(c, hi) for c, hi in zip(inside, upper, strict=True)]
@@ -70,7 +75,9 @@ def test_bounds_equal_brute_force_where_pieces_are_few_and_are_above_it_elsewher
         members = make(seed)
         constant = generator.normal(size=3)
         slope = generator.normal(size=(3, 2)) if sloped else np.zeros((3, 2))
-        bound = TreeBound([WeightedTrees(plain(members), np.ones(1), constant[None], slope[None])])
+        bound = TreeBound(
+            [WeightedTrees(remove_input_rounding(members), np.ones(1), constant[None], slope[None])]
+        )
         for width in (0.1, 0.5, 2.0):
             lower = generator.uniform(-1, 1, 2)
             upper = lower + width * generator.uniform(0, 1, 2)
@@ -87,7 +94,11 @@ def test_a_single_tree_is_bounded_exactly_by_its_reachable_leaves(monkeypatch):
     members = forest(1, DecisionTreeRegressor)
     constant = np.array([1.0, -1.0, 0.5])
     bound = TreeBound(
-        [WeightedTrees(plain(members), np.ones(1), constant[None], np.zeros((1, 3, 2)))]
+        [
+            WeightedTrees(
+                remove_input_rounding(members), np.ones(1), constant[None], np.zeros((1, 3, 2))
+            )
+        ]
     )
     lower, upper = np.array([-0.4, -0.2]), np.array([0.5, 0.3])
     exact = brute_force(members, constant, np.zeros((3, 2)), lower, upper)

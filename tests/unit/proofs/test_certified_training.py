@@ -18,7 +18,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.phase_weights import weigh_cells
 from cg4ai.proofs.pricer import ProofTraining
@@ -115,7 +115,7 @@ def test_a_resumed_run_writes_the_certificate_of_one_that_was_left_alone(tmp_pat
                 run=run,
                 callbacks=callbacks,
             )
-        return certificate_bytes(
+        return build_certificate(
             outcome.result.ensemble,
             requirement=problem.requirements[0],
             certification=outcome.certification,
@@ -198,7 +198,7 @@ def test_weights_chosen_with_cells_speak_of_the_rows_that_the_run_has():
     """Certified routing runs ended in a traceback: the slack of hundreds of cells was read as that
     of the run's rows, which goes unnoticed only where there is one of these."""
     problem = limited(1.2)
-    work = Workspace(CompiledProblem.as_stated(problem), Settings(guarantee="attacked"))
+    work = Workspace(CompiledProblem.from_problem(problem), Settings(guarantee="attacked"))
     work.start()
     found = problem.pricers[0].price(first_request(problem))
     work.add_columns(found.members.take(np.zeros(1, np.int64)), np.zeros(1, np.int64))
@@ -208,8 +208,8 @@ def test_weights_chosen_with_cells_speak_of_the_rows_that_the_run_has():
     memory.cells = RuleCells(np.zeros(200, np.int64), lower, lower + 0.1)
     chosen = weigh_cells(work, memory, groups=1, coarse=np.inf)
     assert len(chosen.solution.slack) >= len(work.rows)  # of the cells, too
-    assert work.in_units(chosen.solution) == pytest.approx(0.0, abs=1e-9)
-    assert work.shortfall(chosen.solution) == pytest.approx(0.0, abs=1e-9)
+    assert work.compute_shortfall_in_units(chosen.solution) == pytest.approx(0.0, abs=1e-9)
+    assert work.compute_shortfall(chosen.solution) == pytest.approx(0.0, abs=1e-9)
 
 
 def first_request(problem):

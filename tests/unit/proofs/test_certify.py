@@ -24,9 +24,9 @@ from cg4ai.members import (
 )
 from cg4ai.members.mixture import Part
 from cg4ai.members.modules import ModuleArchitecture
-from cg4ai.proofs import certify, rules_of
+from cg4ai.proofs import certify, find_affine_rules
 from cg4ai.proofs import search_rounds as rounds
-from cg4ai.proofs.certificate import certificate_bytes
+from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 from cg4ai_checker import check
@@ -47,7 +47,7 @@ def dense(size=301):
 
 
 def largest(ensemble, requirement, points):
-    rules = rules_of(requirement, output_size=ensemble.output_size)
+    rules = find_affine_rules(requirement, output_size=ensemble.output_size)
     return rules.values(points, ensemble.predict(points)).max(0)
 
 
@@ -77,7 +77,9 @@ def test_limits_above_the_maximum_are_proven_and_below_it_refuted(kind):
     answer = certify(ensemble, broken, time_limit_s=20)
     assert answer.status == "refuted"
     point, rule = answer.counterexample, answer.counterexample_rule
-    value = rules_of(broken, output_size=5).values(point[None], ensemble.predict(point[None]))
+    value = find_affine_rules(broken, output_size=5).values(
+        point[None], ensemble.predict(point[None])
+    )
     assert value[0, rule] == answer.counterexample_value
     assert value[0, rule] > top[rule] - 0.05 * room[rule]
     assert BOX.contains(point[None])[0]
@@ -203,7 +205,7 @@ def test_boosted_trees_that_know_missing_values_are_certified_unless_they_ask_fo
         return
     answer = certify(ensemble, rule, time_limit_s=20)
     assert answer.status == "proven"
-    data = certificate_bytes(ensemble, requirement=rule, certification=answer)
+    data = build_certificate(ensemble, requirement=rule, certification=answer)
     assert check(data).room.min() >= 0
 
 
@@ -262,7 +264,7 @@ def test_a_shield_of_other_rules_proves_nothing():
     ensemble = one(affine([[[0.0], [0.0]]], [[0.5]]))
     floor = Linear(Box([0.3, 0.3], [0.301, 0.301]), [1.0], 0.7, ">=", name="floor")
     cap = Linear(BOX, [1.0], 0.6, "<=", name="cap")
-    shielded = ensemble.shielded([1.0], floor)
+    shielded = ensemble.apply_shield([1.0], floor)
     with pytest.raises(InvalidInput, match=r"the shield keeps floor, and none of these"):
         certify(shielded, cap)
     assert certify(shielded.unshielded, cap).status == "proven"

@@ -20,7 +20,7 @@ from cg4ai.members import (
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes, write_certificate
+from cg4ai.proofs.certificate import build_certificate, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.equality import Completion, Equality
@@ -66,14 +66,14 @@ def shielded(anchor=None):
 def certificate(ensemble):
     answer = certify(ensemble, EQUALITY)
     assert (answer.status, answer.strength) == ("proven", "constructed")
-    return certificate_bytes(ensemble, requirement=EQUALITY, certification=answer)
+    return build_certificate(ensemble, requirement=EQUALITY, certification=answer)
 
 
 @pytest.mark.parametrize(
     "stacks",
     [
         (completed(),),
-        (completed(), completed(COMPLETION.projected())),
+        (completed(), completed(COMPLETION.project())),
         (shielded(),),
         (shielded(), affine(COMPLETION.slope.T[None], COMPLETION.offset[None])),
     ],
@@ -97,7 +97,7 @@ def test_members_without_such_a_form_are_not_proven():
     assert answer.status == "unknown"
     assert "misses equality 0" in answer.note
     with pytest.raises(InvalidInput, match="not proven or of another mixture"):
-        certificate_bytes(mixture(networks(OUTPUTS)), requirement=EQUALITY, certification=answer)
+        build_certificate(mixture(networks(OUTPUTS)), requirement=EQUALITY, certification=answer)
     other = affine(COMPLETION.slope.T[None], COMPLETION.offset[None] + 1e-9)
     assert certify(mixture(shielded(other)), EQUALITY).status == "unknown"
 
@@ -156,7 +156,7 @@ def test_a_basis_whose_products_overflow_or_vanish_is_refused(size, tmp_path):
     sums = Equality(None, np.ones((1, 2)), AffineBound(np.ones(1), np.zeros((1, 1))), name="one")
     constant = mixture(ConstantMembers(np.array([[0.3, 0.7]]), 1))
     claim = verdict(
-        certificate_bytes(constant, requirement=sums, certification=certify(constant, sums))
+        build_certificate(constant, requirement=sums, certification=certify(constant, sums))
     ).claim
     free = affine(np.full((1, 1, 1), 1 / size), np.zeros((1, 1)))
     wrong = Completion(np.array([0.3, 0.7]), np.zeros((2, 1)), np.full((2, 1), size))
@@ -171,7 +171,7 @@ def test_constants_whose_sum_overflows_are_refused(tmp_path):
     sums = Equality(None, np.ones((1, 2)), AffineBound(np.ones(1), np.zeros((1, 1))), name="one")
     constant = mixture(ConstantMembers(np.array([[0.3, 0.7]]), 1))
     claim = verdict(
-        certificate_bytes(constant, requirement=sums, certification=certify(constant, sums))
+        build_certificate(constant, requirement=sums, certification=certify(constant, sums))
     ).claim
     mixture(ConstantMembers(np.full((1, 2), 1e308), 1)).save(tmp_path / "run")
     with pytest.raises(Rejected, match="holds 1e\\+308"):

@@ -15,9 +15,9 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes
-from cg4ai.proofs.leaves import highest, leaves_of
-from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.certificate import build_certificate
+from cg4ai.proofs.leaves import compute_highest, find_leaves
+from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.records import Array
 from cg4ai.rules import Linear
 from cg4ai.rules.coefficients import AffineCoefficients
@@ -100,29 +100,29 @@ def test_one_tree_is_bounded_exactly_and_a_mixture_from_above(seed: int) -> None
     made = np.random.default_rng(seed)
     slope = made.normal(size=R)
     ensemble = mixture(made, 1 if seed % 2 else 2)
-    rules = proof_rules_of(rule(slope, 0.0), output_size=R)
-    bound = highest(leaves_of(ensemble, np.zeros(D), np.full(D, 2.0)), rules.affine, 0)
+    rules = find_proof_rules(rule(slope, 0.0), output_size=R)
+    bound = compute_highest(find_leaves(ensemble, np.zeros(D), np.full(D, 2.0)), rules.affine, 0)
     assert bound >= corners(ensemble, slope) - 1e-12
     tree = Ensemble(
         (Part(random_tree(made, begin=0.0), np.zeros(1, np.int64), np.ones(1)),), Layout.single(R)
     )
-    found = leaves_of(tree, np.zeros(D), np.full(D, 2.0))
-    assert highest(found, rules.affine, 0) == pytest.approx(corners(tree, slope), abs=1e-12)
+    found = find_leaves(tree, np.zeros(D), np.full(D, 2.0))
+    assert compute_highest(found, rules.affine, 0) == pytest.approx(corners(tree, slope), abs=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_certificates_hold_to_the_last_digits_and_not_below(seed: int) -> None:
     made = np.random.default_rng(100 + seed)
     slope, ensemble = made.normal(size=R), mixture(made, 1)
-    rules = proof_rules_of(rule(slope, 0.0), output_size=R)
-    found = leaves_of(ensemble, np.zeros(D), np.full(D, 2.0))
-    bound = highest(found, rules.affine, 0)
+    rules = find_proof_rules(rule(slope, 0.0), output_size=R)
+    found = find_leaves(ensemble, np.zeros(D), np.full(D, 2.0))
+    bound = compute_highest(found, rules.affine, 0)
     wide = rule(slope, bound + 1e-9)
     answer = certify(ensemble, wide, time_limit_s=20)
     assert answer.status == "proven"
     assert answer.checked
     assert answer.closed_form
-    data = certificate_bytes(ensemble, requirement=wide, certification=answer)
+    data = build_certificate(ensemble, requirement=wide, certification=answer)
     verdict = check(data)
     assert verdict.bounds[0] == pytest.approx(bound, abs=1e-9)
     members = ensemble.used[0].members
@@ -139,14 +139,14 @@ def test_certificates_hold_to_the_last_digits_and_not_below(seed: int) -> None:
 def test_a_changed_leaf_is_rejected() -> None:
     made = np.random.default_rng(5)
     slope, ensemble = np.ones(R), mixture(made, 1)
-    rules = proof_rules_of(rule(slope, 0.0), output_size=R)
-    bound = highest(leaves_of(ensemble, np.zeros(D), np.full(D, 2.0)), rules.affine, 0)
+    rules = find_proof_rules(rule(slope, 0.0), output_size=R)
+    bound = compute_highest(find_leaves(ensemble, np.zeros(D), np.full(D, 2.0)), rules.affine, 0)
     stated = rule(slope, bound + 1e-9)
     answer = certify(ensemble, stated)
     other = mixture(np.random.default_rng(5), 1)
     members = other.used[0].members
     assert isinstance(members, TreeMembers)
     members.value[...] += 1.0
-    data = certificate_bytes(other, requirement=stated, certification=replace(answer, subject=""))
+    data = build_certificate(other, requirement=stated, certification=replace(answer, subject=""))
     with pytest.raises(Rejected, match="not proven"):
         check(data)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import cg4ai
-from cg4ai.ensemble.from_module import ensemble_of
+from cg4ai.ensemble.from_module import build_ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.nn import Completion, OutputSet, SequentialWithInput, Shield
 from cg4ai.rules import (
@@ -80,7 +80,7 @@ def test_what_is_certified_is_the_network(name: str) -> None:
     own = module.double().eval()
     x = REGION.sample(200, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        found = ensemble_of(module, region or REGION).outputs(x)
+        found = build_ensemble(module, region or REGION).outputs(x)
         torch.testing.assert_close(found, own(x), rtol=1e-12, atol=1e-12)
     module.float()
 

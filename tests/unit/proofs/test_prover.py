@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.prover import NEAR, PER_RULE, CellMemory, leaf_corners
+from cg4ai.proofs.prover import NEAR, PER_RULE, CellMemory, compute_leaf_corners
 from cg4ai.proofs.records import Certification, OpenCells, RuleCells, RuleProof
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
@@ -33,7 +33,7 @@ def test_corners_of_leaves_are_those_of_halved_boxes(seed):
     lower, upper = made.random(3), 1.0 + made.random(3)
     tree, leaves = grown(lower, upper, 7, made)
     chosen = np.arange(0, len(leaves), 2)
-    found = leaf_corners(np.array(tree, np.int16), chosen, lower=lower, upper=upper)
+    found = compute_leaf_corners(np.array(tree, np.int16), chosen, lower=lower, upper=upper)
     np.testing.assert_array_equal(found[0], [leaves[k][0] for k in chosen])
     np.testing.assert_array_equal(found[1], [leaves[k][1] for k in chosen])
 

@@ -10,10 +10,10 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.proofs.certificate import claim_bytes, verified_rules
+from cg4ai.proofs.certificate import build_claim, verify_rules
 from cg4ai.proofs.certify import certify
-from cg4ai.proofs.prover import refined
-from cg4ai.proofs.rule_forms import proof_rules_of
+from cg4ai.proofs.prover import refine
+from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.rules import Box, Linear
 from cg4ai_checker import check
 
@@ -31,26 +31,26 @@ def proven():
     requirement = Linear(box, np.eye(2), limit, sense="<=")
     answer = certify(ensemble, requirement, verify=False)
     assert answer.status == "proven"
-    return ensemble, requirement, answer, proof_rules_of(requirement, output_size=2)
+    return ensemble, requirement, answer, find_proof_rules(requirement, output_size=2)
 
 
 def test_the_checker_needs_no_more_cells(proven):
     ensemble, requirement, answer, rules = proven
     box = requirement.region
-    before = check(claim_bytes(ensemble, rules, region=box, certification=answer))
+    before = check(build_claim(ensemble, rules, region=box, certification=answer))
     assert before.extra_cells > 0
-    finer = refined(answer, ensemble, rules, region=box, cell_limit=10**6, until=math.inf)
-    after = check(claim_bytes(ensemble, rules, region=box, certification=finer))
+    finer = refine(answer, ensemble, rules, region=box, cell_limit=10**6, until=math.inf)
+    after = check(build_claim(ensemble, rules, region=box, certification=finer))
     assert after.extra_cells == 0
     assert after.leaves > before.leaves
     assert finer.cells > answer.cells
-    assert verified_rules(finer, ensemble, rules, region=box).checked
+    assert verify_rules(finer, ensemble, rules, region=box).checked
 
 
 def test_without_cells_or_time_the_proof_stays_as_it_was(proven):
     ensemble, requirement, answer, rules = proven
     for cells, until in ((1, math.inf), (10**6, -math.inf)):
-        same = refined(
+        same = refine(
             answer, ensemble, rules, region=requirement.region, cell_limit=cells, until=until
         )
         for own, other in zip(same.rules, answer.rules, strict=True):

@@ -16,7 +16,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, ShieldedMembers, affine
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import certify
-from cg4ai.proofs.certificate import certificate_bytes, write_certificate
+from cg4ai.proofs.certificate import build_certificate, write_certificate
 from cg4ai.records import Strength
 from cg4ai.rules import Linear
 from cg4ai.rules.guards import guard_of
@@ -128,7 +128,7 @@ def test_the_shield_of_a_whole_mixture(tmp_path):
     rule = wanted(room=1e-6, anchor=anchor)
     parts = (Part(networks(), np.zeros(3, np.int64), np.full(3, 1 / 3)),)
     bare = Ensemble(parts, Layout.single(OUTPUTS))
-    ensemble = bare.shielded(anchor[1], rule)
+    ensemble = bare.apply_shield(anchor[1], rule)
     answer = certify(ensemble, rule)
     assert (answer.status, answer.shield) == ("proven", "mixture")
     write_certificate(tmp_path / "file", ensemble, requirement=rule, certification=answer)
@@ -138,7 +138,7 @@ def test_the_shield_of_a_whole_mixture(tmp_path):
     bare.save(tmp_path / "bare")
     with pytest.raises(Rejected, match="is not behind a shield"):
         compare(claim, tmp_path / "bare")
-    bare.shielded(anchor[1] - 1e-7, rule).save(tmp_path / "other")
+    bare.apply_shield(anchor[1] - 1e-7, rule).save(tmp_path / "other")
     with pytest.raises(Rejected, match="anchor of the shield"):
         compare(claim, tmp_path / "other")
 
@@ -182,7 +182,7 @@ def test_folders_with_another_shield_are_refused(tmp_path):
     rule = wanted(room=1e-6)
     ensemble = behind(rule)
     claim = check(
-        certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+        build_certificate(ensemble, requirement=rule, certification=certify(ensemble, rule))
     ).claim
     compare(claim, shipped(tmp_path, ensemble, "same"))
     retrained = behind(rule, stacks=[networks(7)])
@@ -206,7 +206,7 @@ def test_a_member_that_is_not_shielded_is_refused_unless_it_has_no_weight(tmp_pa
     rule = wanted(room=1e-6)
     ensemble = behind(rule)
     claim = check(
-        certificate_bytes(ensemble, requirement=rule, certification=certify(ensemble, rule))
+        build_certificate(ensemble, requirement=rule, certification=certify(ensemble, rule))
     ).claim
     part = behind(rule, stacks=[networks()]).parts[0]
     for weight in (0.0, 1e-9):

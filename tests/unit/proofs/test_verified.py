@@ -7,11 +7,11 @@ import pytest
 from certification_cases import single_block
 
 from cg4ai.apps.protocol import Proposition
-from cg4ai.cli.certify_run import _shower, unproven
+from cg4ai.cli.certify_run import _shower, report_unproven
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture, NetworkMembers
-from cg4ai.proofs import Progress, certificate, certify, verified
+from cg4ai.proofs import Progress, certificate, certify, verify_certification
 from cg4ai.proofs.certificate import load_unfinished, save_unfinished, write_certificate
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
@@ -61,7 +61,7 @@ def test_what_the_checker_rejects_is_unknown_and_says_why(tmp_path):
     assert answer.exhausted
     assert "the checker says: not proven: rule 0 is bounded by" in answer.note
     assert "proven to exceed no limit" not in str(answer)
-    said = unproven(Proposition(cap(), "a mixture", None, ["x"]), answer, tmp_path)
+    said = report_unproven(Proposition(cap(), "a mixture", None, ["x"]), answer, tmp_path)
     assert said.startswith("UNKNOWN: cap is neither proven nor refuted")
     assert "the checker says" in said
     assert "--resume" not in said  # there is nothing to go on with
@@ -81,7 +81,7 @@ def test_the_time_limit_covers_the_check_which_can_be_gone_on_with(tmp_path, mon
     assert cut.status == "unknown"
     assert not cut.checked
     assert "the time limit ended the check" in cut.note
-    said = unproven(Proposition(cap(), "a mixture", None, ["x"]), cut, tmp_path)
+    said = report_unproven(Proposition(cap(), "a mixture", None, ["x"]), cut, tmp_path)
     assert said.endswith("--resume")
     save_unfinished(tmp_path, ensemble, cap(), cut)
     again = certify(ensemble, cap(), resume=load_unfinished(tmp_path, ensemble, cap()))
@@ -103,10 +103,10 @@ def test_a_search_alone_is_neither_recorded_nor_written(tmp_path):
 def test_a_proof_can_be_checked_later():
     ensemble = tiny_units(1.0)
     search = certify(ensemble, cap(), verify=False)
-    later = verified(search, ensemble, cap())
+    later = verify_certification(search, ensemble, cap())
     assert later.status == "proven"
     assert later.checked
-    assert verified(later, ensemble, cap()) is later
+    assert verify_certification(later, ensemble, cap()) is later
     record_certified(ensemble, cap(), certification=later)
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from cg4ai.apps.protocol import Guarantee, InputColumn
-from cg4ai.apps.tabular.description import Model
+from cg4ai.apps.tabular.description import TabularModel
 from cg4ai.routing import instance
 from cg4ai.routing.network.description import Router
-from cg4ai.routing.pages.guarantees import findings
+from cg4ai.routing.pages.guarantees import list_findings
 from experiments.digits.app import APPLICATION as DIGITS
 from small_network import NETWORK
 
@@ -35,7 +35,7 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def test_columns_of_a_table_are_named_as_they_are_given() -> None:
-    made = Model(DESCRIPTION, {}).interface()
+    made = TabularModel(DESCRIPTION, {}).interface()
     assert made.inputs == (
         InputColumn("age", 55.0, least=20.0, most=90.0, may_be_empty=True),
         InputColumn("smokes", False, "boolean", may_be_empty=True),
@@ -47,7 +47,7 @@ def test_columns_of_a_table_are_named_as_they_are_given() -> None:
 def test_without_an_encoding_all_columns_are_numbers() -> None:
     plain = {"features": ["a"], "columns": None, "lower": [1 / 3], "upper": [1 / 3]}
     asked = {**DESCRIPTION, **plain, "task": "regression", "outputs": ["low", "high"]}
-    made = Model(asked, {}).interface()
+    made = TabularModel(asked, {}).interface()
     # rounded, the example would lie outside
     assert made.inputs == (InputColumn("a", 1 / 3, least=1 / 3, most=1 / 3),)
     assert made.outputs == ("low", "high")
@@ -66,15 +66,15 @@ def test_the_example_of_a_router_lies_in_its_set(tmp_path: Path, limits: dict[st
 
 def test_a_router_that_overloads_a_link_keeps_nothing(finished_runs: Path) -> None:
     summary = json.loads((finished_runs / "route" / "summary.json").read_text())
-    (kept,) = (one.guarantee for one in findings(summary))
+    (kept,) = (one.guarantee for one in list_findings(summary))
     assert (kept.rule, kept.holds, kept.strength) == ("capacity", True, "shielded")
-    (broken,) = findings({**summary, "worst_utilisation": 1.2})
+    (broken,) = list_findings({**summary, "worst_utilisation": 1.2})
     assert (broken.kept, broken.strength) == (False, "violated")
     assert (broken.guarantee.holds, broken.verdict.holds) == (False, False)
     ratio = {"ratio": 1.1, "ratio_leaves": 3, "ratio_whole": 1.2}
     for status, strength in (("proven", "certified"), ("rejected", "unverified")):
         proof = {"status": status, "file": "ratio.cg4ai", "note": "why"}
-        _, far = findings({**summary, **ratio, "ratio_proof": proof})
+        _, far = list_findings({**summary, **ratio, "ratio_proof": proof})
         assert (far.rule, far.kept, far.strength) == ("ratio", status == "proven", strength)
 
 

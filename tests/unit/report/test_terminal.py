@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from cg4ai.ensemble.verdict import Verdict, coverage, headline
+from cg4ai.ensemble.verdict import Verdict, describe_coverage, format_headline
 from cg4ai.records import Strength
-from cg4ai.report.story import Finding, KeyFigure, Section, Story, Table
+from cg4ai.report.story import Finding, KeyFigure, ReportTable, Section, Story
 from cg4ai.report.terminal import render_text
 
 KEPT = Finding("monotone", Strength.CONSTRUCTED, True, "monotone holds.", coverage="everywhere")
@@ -21,7 +21,7 @@ STORY = Story(
     first=("All demands are halved.",),
     figures=(KeyFigure("65.7 %", "Accuracy", (("without rules", "67.4 %"), ("mean", "50 %"))),),
     closing=("Trained in 19 s.",),
-    sections=(Section("Rules", (Table([WIDE]),)),),
+    sections=(Section("Rules", (ReportTable([WIDE]),)),),
     trained=("The duals were large.",),
 )
 
@@ -29,7 +29,7 @@ STORY = Story(
 def test_what_was_scaled_and_whether_rules_hold_come_before_scores_and_time() -> None:
     lines = render_text(STORY).splitlines()
     assert lines[0] == STORY.first[0]
-    assert lines[1] == headline(STORY.verdicts)
+    assert lines[1] == format_headline(STORY.verdicts)
     assert "cases" in lines[1]
     assert [line.split()[0] for line in lines[2:5]] == ["monotone", "cases", "missed"]
     assert lines[5:] == ["Accuracy: 65.7 % (without rules 67.4 %, mean 50 %)", *STORY.closing]
@@ -71,20 +71,20 @@ def test_the_headline_never_says_more_than_was_established(
     verdicts = [
         Verdict(f"r{number}", number >= broken, one, "") for number, one in enumerate(strengths)
     ]
-    words = headline(verdicts)
+    words = format_headline(verdicts)
     assert all(part in words for part in parts)
     assert ("hold" in words) == (bool(strengths) and "NOT" not in words)
 
 
 def test_rules_that_held_out_rows_contradict_are_not_said_to_hold() -> None:
-    words = headline([Verdict("rate", True, Strength.AUDITED, "", doubtful=True)])
+    words = format_headline([Verdict("rate", True, Strength.AUDITED, "", doubtful=True)])
     assert "on the listed rows" in words
     assert "LIKELY VIOLATED" in words
 
 
 def test_every_strength_says_where_a_rule_holds_or_is_violated() -> None:
     for strength in set(Strength) - {Strength.VIOLATED}:
-        assert coverage(strength, "a box in 3 dimensions", holds=True)
-        broken = coverage(strength, "a box", holds=False, rows=2, worst_violation=0.5)
+        assert describe_coverage(strength, "a box in 3 dimensions", holds=True)
+        broken = describe_coverage(strength, "a box", holds=False, rows=2, worst_violation=0.5)
         assert broken.startswith("VIOLATED")
         assert "0.5" in broken

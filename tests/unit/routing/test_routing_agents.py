@@ -13,7 +13,7 @@ import torch
 from scipy.optimize import linprog
 
 import cg4ai
-from cg4ai.apps.folders import trained
+from cg4ai.apps.folders import load_trained
 from cg4ai.apps.runner import perform
 from cg4ai.colgen.loop import solve
 from cg4ai.ensemble.ensemble import Ensemble
@@ -24,12 +24,12 @@ from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.pricer import ProofTraining
-from cg4ai.proofs.structure_certificates import claim_array, sealed
+from cg4ai.proofs.structure_certificates import encode_claim, seal_arrays
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.demands.sets import limited
+from cg4ai.routing.demands.sets import limit_demands
 from cg4ai.routing.network.description import Router
-from cg4ai.routing.prove.guarantee import certified, write_shield_proof
+from cg4ai.routing.prove.guarantee import train_certified, write_shield_proof
 from cg4ai.routing.settings import Recipe, RouteSettings, Sees
 from cg4ai.routing.train.agent_members import (
     INTERVALS,
@@ -38,7 +38,13 @@ from cg4ai.routing.train.agent_members import (
     budgets_of,
     local_networks,
 )
-from cg4ai.routing.train.agents import AgentLoads, agents_of, budget_rule, budgeted, seen_by
+from cg4ai.routing.train.agents import (
+    AgentLoads,
+    agents_of,
+    budget_rule,
+    compute_sight,
+    find_budgets,
+)
 from cg4ai.routing.train.problem import routing_problem, routing_settings, shielded_problem
 from cg4ai.seeds import generator
 from cg4ai_checker import Rejected, check
@@ -81,10 +87,10 @@ def test_agents_are_demands_or_nodes(network: Instance) -> None:
     ends = network.ends
     assert set(nodes) == {"a", "b"}
     assert all(ends[demand][0] == node for node, own in nodes.items() for demand in own)
-    assert np.array_equal(seen_by(network, "own"), np.eye(3, dtype=bool))
+    assert np.array_equal(compute_sight(network, "own"), np.eye(3, dtype=bool))
     same = np.array([[one[0] == other[0] for other in ends] for one in ends])
-    assert np.array_equal(seen_by(network, "source"), same)
-    assert seen_by(network, "all").all()
+    assert np.array_equal(compute_sight(network, "source"), same)
+    assert compute_sight(network, "all").all()
 
 
 @pytest.mark.parametrize("sees", ["own", "source"])
@@ -104,7 +110,7 @@ def test_budgets_sum_to_the_capacity_and_the_anchor_keeps_them(
     apart = np.bincount(
         loads.arc, (network.demand_max[network.path_demand] * splits) @ loads.per_flow
     )
-    whole = network.utilisation(network.demand_max[None], splits[None])[0]
+    whole = network.compute_utilisation(network.demand_max[None], splits[None])[0]
     assert apart == pytest.approx(whole)
 
 
@@ -163,10 +169,10 @@ def test_no_vector_overloads_a_link_whatever_agents_want(network: Instance, sees
     )
     x = torch.as_tensor(vectors)
     wanted, kept = members.inner.outputs(x).numpy(), members.outputs(x).numpy()
-    assert network.utilisation(vectors, wanted[0]).max() > 1.1
+    assert network.compute_utilisation(vectors, wanted[0]).max() > 1.1
     for splits in kept:
-        assert network.utilisation(vectors, splits).max() <= 1.0
-        assert network.unrouted(splits) < 1e-12
+        assert network.compute_utilisation(vectors, splits).max() <= 1.0
+        assert network.compute_unrouted(splits) < 1e-12
 
 
 @pytest.mark.parametrize("others_times", [1.0, 2.0])
@@ -198,9 +204,9 @@ def test_beyond_the_box_rounding_does_not_choose_between_splits_that_load_alike(
     shield = budget_shield(made, "own", made.sample(20, 0))
     splits = np.random.default_rng(0).dirichlet(np.ones(3), 500)
     beyond = np.full((500, 1), 1.1) * made.demand_max
-    kept = shield.restored(torch.as_tensor(beyond), torch.as_tensor(splits)).numpy()
+    kept = shield.repair_outputs(torch.as_tensor(beyond), torch.as_tensor(splits)).numpy()
     neck = made.arcs.index(("a", "b"))
-    assert (made.utilisation(beyond, splits)[:, neck] > 1).all()
+    assert (made.compute_utilisation(beyond, splits)[:, neck] > 1).all()
     whole = (np.abs(kept - splits).max(axis=1) > 0).mean()
     assert whole < 0.1, "only other links may ask for the anchor"
 
@@ -236,20 +242,20 @@ def test_a_certificate_states_budgets_and_what_they_sum_to(network: Instance, tm
     content = parse_certificate(data)
     arrays = {name: a for name, a in content.arrays.items() if not name.startswith("total_")}
     claim = {name: value for name, value in content.claim.items() if name != "totals"}
-    alone = check(sealed(arrays | {"claim": claim_array(claim)}))
+    alone = check(seal_arrays(arrays | {"claim": encode_claim(claim)}))
     with pytest.raises(Rejected, match="not the network's"):
         compare(alone.claim, path)
 
 
 def forged(data: bytes, **arrays: np.ndarray) -> bytes:
     content = parse_certificate(data)
-    return sealed({**content.arrays, **arrays, "claim": claim_array(content.claim)})
+    return seal_arrays({**content.arrays, **arrays, "claim": encode_claim(content.claim)})
 
 
 def about_of_run(network: Instance) -> dict[str, object]:
-    from cg4ai.routing.network.description import described
+    from cg4ai.routing.network.description import describe_instance
 
-    return {"application": "routing", **described(network)}
+    return {"application": "routing", **describe_instance(network)}
 
 
 def solved_router(network: Instance) -> Ensemble:
@@ -260,22 +266,22 @@ def solved_router(network: Instance) -> Ensemble:
 
 def test_trained_agents_are_better_than_one_split_for_all_demands(network: Instance) -> None:
     router = solved_router(network)
-    local = budgeted(network, router)
+    local = find_budgets(network, router)
     assert local is not None
     assert local.sees == "source"
     vectors = network.sample(2000, 9)
     splits = router.predict(vectors)
-    reached = network.utilisation(vectors, splits).max(axis=1)
+    reached = network.compute_utilisation(vectors, splits).max(axis=1)
     assert reached.max() <= 1
     static = budgets_of(network, "source", network.sample(100, 1)).split
-    constant = network.utilisation(vectors, np.tile(static, (2000, 1))).max(axis=1)
+    constant = network.compute_utilisation(vectors, np.tile(static, (2000, 1))).max(axis=1)
     assert reached.mean() < constant.mean()
 
 
 def test_proven_agents_have_weights_of_zero_for_what_they_do_not_see(network: Instance) -> None:
     recipe = replace(TINY, sees="own")
     problem = routing_problem(network, recipe)
-    outcome = certified(
+    outcome = train_certified(
         problem,
         replace(routing_settings(network, recipe), iteration_limit=2),
         recipe=ProofRecipe(rounds=2, cells=20_000, close=-1.0),
@@ -300,7 +306,7 @@ def test_a_set_whose_corner_does_not_fit_is_refused_with_the_reason(network: Ins
     twice = replace(network, demand_max=2 * network.demand_max)
     box = twice.region
     assert isinstance(box, cg4ai.rules.Box)
-    tight = replace(twice, demand_set=limited(box, twice.ends, budget=0.3))
+    tight = replace(twice, demand_set=limit_demands(box, twice.ends, budget=0.3))
     assert tight.level < 1
     with pytest.raises(
         InvalidInput, match=r"would need to know all demands.*--guarantee certified"
@@ -311,7 +317,7 @@ def test_a_set_whose_corner_does_not_fit_is_refused_with_the_reason(network: Ins
 def test_limits_on_sums_are_kept_by_budgets_of_the_box_around(network: Instance) -> None:
     box = network.region
     assert isinstance(box, cg4ai.rules.Box)
-    tight = replace(network, demand_set=limited(box, network.ends, budget=0.6))
+    tight = replace(network, demand_set=limit_demands(box, network.ends, budget=0.6))
     shield = budget_shield(tight, "source", tight.sample(20, 0))
     assert shield.guards[0].region.record() == box.record()
 
@@ -347,20 +353,20 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     summary = outcome.summary
     assert outcome.evaluation is not None
     assert (summary["strength"], summary["sees"]) == (strength, "own")
-    _, router = trained(tmp_path / "run")
+    _, router = load_trained(tmp_path / "run")
     assert isinstance(router, Router)
     vectors = router.instance.sample(50, 3)
     splits = outcome.result.ensemble.predict(vectors)
-    gaps = router.answered(vectors, splits).gaps
-    reached = router.instance.utilisation(vectors, splits).max(axis=1)
-    assert (reached / router.instance.optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
+    gaps = router.improve_answers(vectors, splits).gaps
+    reached = router.instance.compute_utilisation(vectors, splits).max(axis=1)
+    assert (reached / router.instance.find_optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
     assert np.isfinite(gaps).all()
     with pytest.raises(InvalidInput, match="which agents do not know"):
-        router.answered(vectors, splits, fallback=0.02)
+        router.improve_answers(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
     said = APPLICATION.story(json.loads((tmp_path / "run" / "summary.json").read_text()))
     assert ("NOT PROVEN" in said.headline) == (strength == "unverified")
-    router, described = trained(tmp_path / "run")
+    router, described = load_trained(tmp_path / "run")
     (rule,) = described.rules(None, None)
     assert rule.requirement.name == "capacity by budgets"
     assert router.audit(rule.requirement).holds
@@ -384,7 +390,7 @@ def test_loads_of_agents_are_their_own_at_every_size(sees: Sees, demands: int) -
     # and all agents together load a link as the router does
     together = np.zeros((7, len(made.arcs)))
     np.add.at(together.T, loads.arc, values.T)
-    np.testing.assert_allclose(together, made.utilisation(vectors, splits), rtol=1e-9)
+    np.testing.assert_allclose(together, made.compute_utilisation(vectors, splits), rtol=1e-9)
 
 
 def grid(demands: int) -> Instance:

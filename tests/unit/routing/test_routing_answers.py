@@ -17,7 +17,12 @@ from cg4ai.records import Array
 from cg4ai.routing import instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import answers
-from cg4ai.routing.operate.answers import LowerBound, answered, further_prices, stored_prices
+from cg4ai.routing.operate.answers import (
+    LowerBound,
+    compute_stored_prices,
+    further_prices,
+    improve_answers,
+)
 from cg4ai.routing.train.optimal import arc_prices, basic_splits
 
 
@@ -33,7 +38,7 @@ def bound(made: Instance) -> LowerBound:
 
 def test_the_bound_is_below_the_optimum_and_mostly_equal(made: Instance, bound: LowerBound) -> None:
     vectors = made.sample(300, 2)
-    best, least = made.optimal(vectors).mlu, bound(vectors)
+    best, least = made.find_optimal(vectors).mlu, bound(vectors)
     assert (least <= best + 1e-9).all()
     assert np.isclose(least, best, rtol=1e-6).mean() > 0.95
 
@@ -42,24 +47,24 @@ def test_prices_of_any_kind_are_a_bound(made: Instance) -> None:
     """What is stored need not be trusted: prices that are no dual solution only bound less."""
     random = LowerBound(made, np.random.default_rng(0).exponential(size=(20, len(made.arcs))))
     vectors = made.sample(100, 3)
-    assert (random(vectors) <= made.optimal(vectors).mlu + 1e-9).all()
+    assert (random(vectors) <= made.find_optimal(vectors).mlu + 1e-9).all()
 
 
 def test_gaps_are_proven_and_large_ones_solved(made: Instance, bound: LowerBound) -> None:
     vectors = made.sample(50, 4)
-    best = made.optimal(vectors, splits=True)
+    best = made.find_optimal(vectors, splits=True)
     assert best.splits is not None
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
     mixed = np.where(np.arange(50)[:, None] < 25, best.splits, even)
-    found = answered(made, vectors, mixed, bound=bound, fallback=0.02)
-    gaps = made.utilisation(vectors, found.splits).max(axis=1) / best.mlu - 1
+    found = improve_answers(made, vectors, mixed, bound=bound, fallback=0.02)
+    gaps = made.compute_utilisation(vectors, found.splits).max(axis=1) / best.mlu - 1
     assert (gaps <= found.gaps + 1e-6).all()
     assert (found.gaps <= 0.02).all()
     changed = found.improved | found.solved
     assert changed[25:].any()
     assert not (found.improved & found.solved).any()
     assert np.array_equal(found.splits[~changed], mixed[~changed])
-    alone = answered(made, vectors, mixed, bound=bound)
+    alone = improve_answers(made, vectors, mixed, bound=bound)
     assert not (alone.solved | alone.improved).any()
     assert (alone.gaps[changed] > 0.02).all()
 
@@ -69,18 +74,18 @@ def test_answers_are_improved_without_a_program_and_none_gets_worse(
 ) -> None:
     """From splits somewhat off the optimum most come within 2 %, as shares that sum to one."""
     vectors = made.sample(200, 6)
-    best = made.optimal(vectors, splits=True)
+    best = made.find_optimal(vectors, splits=True)
     assert best.splits is not None
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
     off = 0.94 * best.splits + 0.06 * even
-    found = answered(made, vectors, off, bound=bound, fallback=0.02)
+    found = improve_answers(made, vectors, off, bound=bound, fallback=0.02)
     assert found.improved.sum() > 50
     splits = found.splits[found.improved]
     sums = np.stack([splits[:, block].sum(axis=1) for block in made.blocks])
     assert np.abs(sums - 1).max() < 1e-12
     assert (splits >= 0).all()
-    before = made.utilisation(vectors, off).max(axis=1)
-    after = made.utilisation(vectors, found.splits).max(axis=1)
+    before = made.compute_utilisation(vectors, off).max(axis=1)
+    after = made.compute_utilisation(vectors, found.splits).max(axis=1)
     assert (after <= before + 1e-9).all()
     assert (after[found.improved] <= 1.02 * best.mlu[found.improved] + 1e-9).all()
 
@@ -99,7 +104,7 @@ def test_further_prices_come_from_where_the_known_ones_prove_too_little(
     few = LowerBound(made, first)(sampled)
     prices = further_prices(made, first, partial(_optimal_splits, made), seed=3)
     assert np.array_equal(prices[:1], first)
-    optimum = made.optimal(sampled).mlu
+    optimum = made.find_optimal(sampled).mlu
     most = LowerBound(made, prices)(sampled)
     assert (few < 0.99 * optimum).mean() > 0.1
     assert (most < 0.99 * optimum).mean() < 0.02
@@ -117,24 +122,24 @@ def test_of_too_many_prices_those_are_stored_that_prove_most(
     useless = np.random.default_rng(0).exponential(size=(200, len(made.arcs)))
     monkeypatch.setattr(answers, "LOOKED_AT", 1000)
     monkeypatch.setattr(answers, "MOST_STORED", 10 * len(made.arcs))
-    found = np.array(stored_prices(made, router, np.concatenate([useless, useful]), seed=1))
+    found = np.array(compute_stored_prices(made, router, np.concatenate([useless, useful]), seed=1))
     assert len(found) == 10
     vectors = made.sample(200, 9)
-    best, least = made.optimal(vectors).mlu, LowerBound(made, found)(vectors)
+    best, least = made.find_optimal(vectors).mlu, LowerBound(made, found)(vectors)
     assert (least <= best + 1e-9).all()
     assert np.isclose(least, best, rtol=1e-3).mean() > 0.9
     monkeypatch.setattr(answers, "MOST_STORED", 2**18)
-    assert len(stored_prices(made, router, seed=1)) > 1  # where none are known
+    assert len(compute_stored_prices(made, router, seed=1)) > 1  # where none are known
 
 
 def test_without_prices_nothing_is_known_and_all_is_solved(made: Instance) -> None:
     vectors = made.sample(5, 5)
     even = np.tile(np.concatenate([np.full(len(b), 1 / len(b)) for b in made.blocks]), (5, 1))
-    assert np.isinf(answered(made, vectors, even, bound=None).gaps).all()
-    found = answered(made, vectors, even, bound=None, fallback=1.0)
+    assert np.isinf(improve_answers(made, vectors, even, bound=None).gaps).all()
+    found = improve_answers(made, vectors, even, bound=None, fallback=1.0)
     assert found.solved.all()
-    reached = made.utilisation(vectors, found.splits).max(axis=1)
-    assert reached == pytest.approx(made.optimal(vectors).mlu, abs=1e-6)
+    reached = made.compute_utilisation(vectors, found.splits).max(axis=1)
+    assert reached == pytest.approx(made.find_optimal(vectors).mlu, abs=1e-6)
 
 
 @pytest.mark.parametrize("smallest", [1e-3, 1e-9, 1e-12, 1e-15])
@@ -148,18 +153,18 @@ def test_gaps_hold_for_demands_of_any_size(
     optimum = np.array([_by_scipy(made, vector) for vector in long])
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
     splits = np.tile(even, (20, 1))
-    before = made.utilisation(long, splits).max(axis=1)
+    before = made.compute_utilisation(long, splits).max(axis=1)
     for known in (None, bound):
-        found = answered(made, smallest * long, splits, bound=known, fallback=0.0)
-        after = made.utilisation(long, found.splits).max(axis=1)
+        found = improve_answers(made, smallest * long, splits, bound=known, fallback=0.0)
+        after = made.compute_utilisation(long, found.splits).max(axis=1)
         assert (after <= before * (1 + 1e-12)).all()
         assert (after / optimum - 1 <= found.gaps + 1e-9).all()
         assert found.gaps[:10].max() < 1e-6  # the program is solved, however small the demands
         assert found.solved.any()
-    assert made.optimal(smallest * long[:10]).mlu == pytest.approx(smallest * optimum[:10])
-    best = made.optimal(smallest * long[:10], splits=True).splits
+    assert made.find_optimal(smallest * long[:10]).mlu == pytest.approx(smallest * optimum[:10])
+    best = made.find_optimal(smallest * long[:10], splits=True).splits
     assert best is not None
-    assert made.utilisation(long[:10], best).max(axis=1) == pytest.approx(optimum[:10])
+    assert made.compute_utilisation(long[:10], best).max(axis=1) == pytest.approx(optimum[:10])
 
 
 def _by_scipy(made: Instance, vector: Array) -> float:
@@ -185,11 +190,11 @@ def test_gaps_do_not_vanish_with_the_smallest_numbers(
     vectors = np.ldexp(np.round(made.sample(20, 5) / made.demand_max * 1024), power)
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
     splits = np.tile(even, (20, 1))
-    found = answered(made, vectors, splits, bound=bound)
-    usual = answered(made, np.ldexp(vectors, -power), splits, bound=bound)
+    found = improve_answers(made, vectors, splits, bound=bound)
+    usual = improve_answers(made, np.ldexp(vectors, -power), splits, bound=bound)
     np.testing.assert_allclose(found.gaps, usual.gaps, rtol=1e-9)
     assert (found.gaps > 0.01).any()
-    assert (answered(made, vectors, splits, bound=bound, fallback=0.02).gaps <= 0.02).all()
+    assert (improve_answers(made, vectors, splits, bound=bound, fallback=0.02).gaps <= 0.02).all()
 
 
 @pytest.mark.parametrize("wrong", ["nothing is sent", "a share is negative"])
@@ -201,27 +206,27 @@ def test_what_is_no_routing_has_no_gap_and_is_solved(
     first = made.blocks[0]
     splits[first] = 0.0 if wrong == "nothing is sent" else [1.0, 0.5, -0.5]
     splits = np.tile(splits, (10, 1))
-    assert np.isinf(answered(made, vectors, splits, bound=bound).gaps).all()
-    found = answered(made, vectors, splits, bound=bound, fallback=0.02)
+    assert np.isinf(improve_answers(made, vectors, splits, bound=bound).gaps).all()
+    found = improve_answers(made, vectors, splits, bound=bound, fallback=0.02)
     assert found.solved.all()
     assert (found.gaps <= 0.02).all()
-    assert made.unrouted(found.splits) < 1e-9
+    assert made.compute_unrouted(found.splits) < 1e-9
 
 
 def test_an_answer_that_is_no_number_is_solved(made: Instance, bound: LowerBound) -> None:
     vectors, none = made.sample(3, 8), np.full((3, len(made.path_demand)), np.nan)
     with np.errstate(invalid="ignore"):
-        found = answered(made, vectors, none, bound=bound, fallback=0.1)
+        found = improve_answers(made, vectors, none, bound=bound, fallback=0.1)
     assert found.solved.all()
     assert found.gaps.max() < 1e-6
-    assert made.utilisation(vectors, found.splits).max(axis=1) == pytest.approx(
-        made.optimal(vectors).mlu
+    assert made.compute_utilisation(vectors, found.splits).max(axis=1) == pytest.approx(
+        made.find_optimal(vectors).mlu
     )
 
 
 def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -> None:
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
-    found = answered(made, np.zeros((1, 4)), even[None], bound=bound, fallback=0.0)
+    found = improve_answers(made, np.zeros((1, 4)), even[None], bound=bound, fallback=0.0)
     assert found.gaps.tolist() == [0.0]
     assert not found.solved.any()
 
@@ -231,4 +236,4 @@ def test_what_are_no_prices_or_gaps_is_refused(made: Instance, bound: LowerBound
         with pytest.raises(InvalidInput, match="prices of links"):
             LowerBound(made, prices)
     with pytest.raises(InvalidInput, match="fallback"):
-        answered(made, made.sample(1, 0), np.ones((1, 12)), bound=bound, fallback=-1.0)
+        improve_answers(made, made.sample(1, 0), np.ones((1, 12)), bound=bound, fallback=-1.0)

@@ -19,7 +19,7 @@ from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
 from cg4ai.records import StopReason
 from cg4ai.routing import instance
-from cg4ai.routing.prove.guarantee import certified
+from cg4ai.routing.prove.guarantee import train_certified
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import first_request, routing_problem, routing_settings
 from cg4ai.runs.folder import Run
@@ -75,7 +75,7 @@ def upper_cells(requirement):
 
 def test_a_certified_run_ends_with_a_proof_of_its_own_mixture(abilene, problem):
     settings = routing_settings(abilene, RECIPE)
-    outcome = certified(problem, settings, recipe=QUICK, training=TRAINING)
+    outcome = train_certified(problem, settings, recipe=QUICK, training=TRAINING)
     assert outcome.result.stop_reason is StopReason.PROVEN
     assert outcome.certification.status == "proven"
     assert outcome.result.feasible
@@ -84,13 +84,13 @@ def test_a_certified_run_ends_with_a_proof_of_its_own_mixture(abilene, problem):
     assert again.status == "proven"
     assert again.subject == outcome.certification.subject
     demands = np.concatenate([abilene.sample(2000, 1), abilene.demand_max[None]])
-    loads = abilene.utilisation(demands, outcome.result.ensemble.predict(demands))
+    loads = abilene.compute_utilisation(demands, outcome.result.ensemble.predict(demands))
     assert loads.max() <= 1.0
 
 
 def test_a_run_that_may_not_go_on_says_what_resists(abilene, problem):
     recipe = ProofRecipe(rounds=1, cells=5)
-    outcome = certified(problem, routing_settings(abilene, RECIPE), recipe=recipe)
+    outcome = train_certified(problem, routing_settings(abilene, RECIPE), recipe=recipe)
     assert outcome.result.stop_reason is StopReason.ITERATION_LIMIT
     assert "not proven" in outcome.result.note
     assert len(outcome.certification.open_cells) > 0
@@ -112,7 +112,7 @@ def certified_run(abilene, folder, recipe, *, kill_in=None):
     problem, settings = routing_problem(abilene, TINY), routing_settings(abilene, TINY)
     exists = (folder / "run.json").exists()
     with Run.open(folder) if exists else Run.create(folder, "route", {"seed": 0}) as run:
-        return certified(
+        return train_certified(
             problem, settings, recipe=recipe, training=BRIEF, progress=progress, run=run
         )
 
@@ -163,7 +163,7 @@ def test_an_interrupt_keeps_what_was_reached(abilene, tmp_path):
             signal.raise_signal(signal.SIGINT)
 
     with Run.create(folder, "route", {"seed": 0}) as run:
-        outcome = certified(
+        outcome = train_certified(
             problem, settings, recipe=FEW_CELLS, training=BRIEF, progress=progress, run=run
         )
     assert outcome.result.stop_reason is StopReason.INTERRUPTED
@@ -181,7 +181,11 @@ def test_training_lowers_the_bound_on_the_cells_it_is_given(problem):
     training = ProofTraining(steps=80, batch_size=32, cells=64, bound_weight=50.0)
     inner = problem.pricers[0]
     pricer = ProofPricer(
-        inner, inner.architecture, memory=memory, training=training, harder=inner.harder
+        inner,
+        inner.architecture,
+        memory=memory,
+        training=training,
+        harder=inner.make_harder_objective,
     )
     pricer.latest = members
     trained = pricer.price(first_request(problem, seed=1, device="cpu", attacked=True)).members
@@ -199,7 +203,7 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
     requirement = problem.requirements[0]
     memory = CellMemory(requirement)
     memory.cells = upper_cells(requirement)
-    work = Workspace(CompiledProblem.as_stated(problem), routing_settings(abilene, RECIPE))
+    work = Workspace(CompiledProblem.from_problem(problem), routing_settings(abilene, RECIPE))
     work.start()
     work.add_columns(rough_group(problem), np.arange(len(problem.layout)))
     weighed = weigh_cells(work, memory, groups=1, coarse=np.inf)
@@ -215,7 +219,7 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
 
 
 def test_the_master_mixes_the_latest_groups_only(abilene, problem):
-    work = Workspace(CompiledProblem.as_stated(problem), routing_settings(abilene, RECIPE))
+    work = Workspace(CompiledProblem.from_problem(problem), routing_settings(abilene, RECIPE))
     work.start()
     blocks = np.arange(len(problem.layout))
     anchors = len(work.columns)

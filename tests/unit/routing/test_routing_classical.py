@@ -15,10 +15,10 @@ from cg4ai.routing import instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.classical import (
     best_static,
-    cope,
     equal_cost,
+    find_cope,
+    find_oblivious,
     loads_of,
-    oblivious,
     previous_optimum,
     worst_ratio,
     worst_utilisation,
@@ -40,7 +40,7 @@ def corners(made: Instance, least: float) -> Array:
 def whole_program(made: Instance, vectors: Array) -> float:
     """The least worst MLU / optimum of a static split over listed vectors, stated whole."""
     paths, arcs = made.incidence.shape
-    best = made.optimal(vectors).mlu
+    best = made.find_optimal(vectors).mlu
     rows = [
         np.append(vector[made.path_demand] * made.incidence[:, arc] / made.capacity[arc], -least)
         for vector, least in zip(vectors, best, strict=True)
@@ -63,7 +63,7 @@ def test_the_worst_ratio_is_reached_and_no_vertex_is_worse(small: Instance) -> N
     claimed = worst_ratio(small, split, small.region)
     vectors = corners(small, 0.1)
     inside = np.concatenate([vectors, small.sample(300, 1)])
-    ratios = small.utilisation(inside, split).max(axis=1) / small.optimal(inside).mlu
+    ratios = small.compute_utilisation(inside, split).max(axis=1) / small.find_optimal(inside).mlu
     assert ratios.max() <= claimed + 1e-7
     program = WorstRatio(small, small.region)
     found = [program.find(own) for own in loads_of(small, split)]
@@ -71,7 +71,10 @@ def test_the_worst_ratio_is_reached_and_no_vertex_is_worse(small: Instance) -> N
     vector = top.shares / top.scale * small.demand_max
     inside = np.clip(vector, 0.1 * small.demand_max, small.demand_max)
     assert vector == pytest.approx(inside, rel=1e-9)
-    reached = small.utilisation(vector[None], split).max() / small.optimal(vector[None]).mlu[0]
+    reached = (
+        small.compute_utilisation(vector[None], split).max()
+        / small.find_optimal(vector[None]).mlu[0]
+    )
     assert reached == pytest.approx(claimed, abs=1e-7)
 
 
@@ -80,7 +83,7 @@ def test_prices_of_the_worst_vector_prove_its_ratio(small: Instance) -> None:
     split = equal_cost(small).split
     program = WorstRatio(small, small.region)
     vectors = small.sample(200, 5)
-    least = small.optimal(vectors).mlu
+    least = small.find_optimal(vectors).mlu
     for arc in range(len(small.arcs)):
         loads = np.bincount(
             small.path_demand, small.incidence[:, arc] * split / small.capacity[arc]
@@ -95,14 +98,14 @@ def test_prices_of_the_worst_vector_prove_its_ratio(small: Instance) -> None:
 
 
 def test_oblivious_over_a_range_is_the_program_over_its_worst_vectors(small: Instance) -> None:
-    found = oblivious(small, small.region)
+    found = find_oblivious(small, small.region)
     assert found.level == pytest.approx(worst_ratio(small, found.split, small.region), abs=1e-7)
     # no static split is better even at the vertices alone, and at many inside it is no worse
     at_vertices = whole_program(small, corners(small, 0.1))
     assert at_vertices <= found.level + 1e-7
     vectors = np.concatenate([corners(small, 0.1), small.sample(100, 3)])
     assert whole_program(small, vectors) <= found.level + 1e-7
-    assert found.level <= oblivious(small).level + 1e-7
+    assert found.level <= find_oblivious(small).level + 1e-7
 
 
 def test_the_oblivious_ratio_of_two_parallel_links() -> None:
@@ -113,7 +116,7 @@ def test_the_oblivious_ratio_of_two_parallel_links() -> None:
         graph.add_edge(middle, "d", capacity=capacity)
     graph.graph["demands"] = {"a": {"d": 1.0}}
     made = instance(graph, 1, 2)
-    found = oblivious(made)
+    found = find_oblivious(made)
     assert found.level == pytest.approx(1.0, abs=1e-7)
     at = {path[1]: share for path, share in zip(made.paths, found.split, strict=True)}
     assert at == pytest.approx({"b": 0.25, "c": 0.75})
@@ -121,34 +124,34 @@ def test_the_oblivious_ratio_of_two_parallel_links() -> None:
 
 def test_oblivious_of_the_benchmark() -> None:
     """Of abilene 5/3 it is 10/7, by the program of Applegate and Cohen stated as one."""
-    assert oblivious(instance("abilene", 5, 3)).level == pytest.approx(10 / 7, abs=1e-6)
+    assert find_oblivious(instance("abilene", 5, 3)).level == pytest.approx(10 / 7, abs=1e-6)
 
 
 def test_oblivious_over_a_polytope_is_between(small: Instance) -> None:
     box = small.region
     assert isinstance(box, Box)
     tight = Polytope(box, np.ones((1, box.size)), [0.5 * float(box.upper.sum())])
-    level = oblivious(small, tight).level
+    level = find_oblivious(small, tight).level
     vectors = tight.sample(200, generator(1)).numpy()
-    assert whole_program(small, vectors) <= level + 1e-7 <= oblivious(small).level + 2e-7
+    assert whole_program(small, vectors) <= level + 1e-7 <= find_oblivious(small).level + 2e-7
 
 
 def test_cope_lies_between_the_best_and_the_oblivious_split(small: Instance) -> None:
     samples = small.sample(40, 7)
     free = whole_program(small, samples)
-    strict = oblivious(small)
-    loose = cope(small, samples, ceiling=10.0)
-    tight = cope(small, samples, ceiling=strict.level + 1e-6)
-    half = cope(small, samples, ceiling=(strict.level + worst_ratio(small, loose.split)) / 2)
+    strict = find_oblivious(small)
+    loose = find_cope(small, samples, ceiling=10.0)
+    tight = find_cope(small, samples, ceiling=strict.level + 1e-6)
+    half = find_cope(small, samples, ceiling=(strict.level + worst_ratio(small, loose.split)) / 2)
     assert loose.level == pytest.approx(free, abs=1e-6)
     assert loose.level <= half.level + 1e-7 <= tight.level + 2e-7
     assert worst_ratio(small, tight.split) <= strict.level + 1e-5
     with pytest.raises(InvalidInput, match="higher ceiling"):
-        cope(small, samples, ceiling=strict.level - 0.01)
+        find_cope(small, samples, ceiling=strict.level - 0.01)
 
 
 def test_cope_under_a_ceiling_of_utilisation(small: Instance) -> None:
-    found = cope(small, small.sample(20, 8), ceiling=1.0, measure="utilisation")
+    found = find_cope(small, small.sample(20, 8), ceiling=1.0, measure="utilisation")
     assert worst_utilisation(small, found.split) <= 1 + 1e-6
 
 
@@ -162,11 +165,11 @@ def test_equal_cost_splits_evenly_over_equal_lengths(small: Instance) -> None:
 
 def test_best_static_has_the_least_mean_ratio(small: Instance) -> None:
     samples = small.sample(30, 9)
-    best = small.optimal(samples).mlu
+    best = small.find_optimal(samples).mlu
     found = best_static(small, samples)
 
     def mean(split: Array) -> float:
-        return float((small.utilisation(samples, split).max(axis=1) / best).mean())
+        return float((small.compute_utilisation(samples, split).max(axis=1) / best).mean())
 
     assert found.level == pytest.approx(mean(found.split), abs=1e-9)
     made = np.random.default_rng(0)
@@ -182,5 +185,5 @@ def test_the_previous_optimum_is_that_of_the_row_before(small: Instance) -> None
     vectors = small.sample(5, 2)
     splits = previous_optimum(small, vectors)
     assert splits.shape == (4, len(small.path_demand))
-    reached = small.utilisation(vectors[:-1], splits).max(axis=1)
-    assert reached == pytest.approx(small.optimal(vectors[:-1]).mlu, abs=1e-6)
+    reached = small.compute_utilisation(vectors[:-1], splits).max(axis=1)
+    assert reached == pytest.approx(small.find_optimal(vectors[:-1]).mlu, abs=1e-6)

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from cg4ai.apps.folders import check_same
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
-from cg4ai.routing import CONFIGURATIONS, Instance, Utilisation, instance, names
+from cg4ai.routing import CONFIGURATIONS, Instance, Utilisation, instance, list_names
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.network.description import Router, described, restored
+from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import shortest_paths
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs.folder import Run
@@ -40,7 +40,7 @@ def check_figures(
     built: Instance, arcs: int, scale: float, mean: float, largest: float, corner: float | None
 ) -> None:
     shares = np.random.default_rng(0).uniform(0, 1, (1000, len(built.demand_max)))
-    mlu = built.optimal(shares * built.demand_max).mlu
+    mlu = built.find_optimal(shares * built.demand_max).mlu
     assert len(built.arcs) == arcs
     assert built.scale == pytest.approx(scale, rel=1e-6)
     if corner is not None:
@@ -89,11 +89,13 @@ def test_doubled_links_have_twice_the_capacity() -> None:
 
 
 def test_every_sndlib_network_builds() -> None:
-    assert len(names()) >= 26
-    for name in set(names()) - {configuration[0] for configuration in CONFIGURATIONS} - {"brain"}:
+    assert len(list_names()) >= 26
+    for name in (
+        set(list_names()) - {configuration[0] for configuration in CONFIGURATIONS} - {"brain"}
+    ):
         built = instance(name, 3, 2)
         assert (built.capacity == 1).all()
-        assert built.optimal(built.demand_max).mlu == pytest.approx(0.99)
+        assert built.find_optimal(built.demand_max).mlu == pytest.approx(0.99)
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,13 +139,13 @@ def test_many_tied_paths_end(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_load_sets_the_corner() -> None:
     for load in (0.3, 0.95, 1.0):
         built = instance("polska", 5, 3, load=load)
-        assert built.optimal(built.demand_max).mlu == pytest.approx([load], abs=1e-8)
+        assert built.find_optimal(built.demand_max).mlu == pytest.approx([load], abs=1e-8)
 
 
 def test_load_none_keeps_the_volumes() -> None:
     built = instance("polska", 5, 3, load=None)
     assert built.scale == 1
-    assert built.optimal(built.demand_max).mlu == pytest.approx([0.31672026], rel=1e-6)
+    assert built.find_optimal(built.demand_max).mlu == pytest.approx([0.31672026], rel=1e-6)
 
 
 def diamond() -> networkx.Graph:
@@ -214,7 +216,7 @@ def test_utilisation_by_hand_and_in_torch() -> None:
         2 * by_path["s", "a", "t"] / 3 if "a" in arc else 2 * by_path["s", "b", "t"]
         for arc in built.arcs
     ]
-    assert built.utilisation(built.demand_max, splits)[0] == pytest.approx(expected)
+    assert built.compute_utilisation(built.demand_max, splits)[0] == pytest.approx(expected)
     functional = Utilisation(built)
     assert functional.count == len(built.arcs) == 4
 
@@ -227,7 +229,7 @@ def test_functional_agrees_with_the_instance() -> None:
     outputs = torch.tensor(splits, requires_grad=True)
     values = functional.values(torch.tensor(B), outputs)
     for k in range(4):
-        assert values[k].detach().numpy() == pytest.approx(built.utilisation(B, splits[k]))
+        assert values[k].detach().numpy() == pytest.approx(built.compute_utilisation(B, splits[k]))
     which = rng.integers(0, functional.count, 7)
     values[2, np.arange(7), which].sum().backward()
     assert outputs.grad is not None
@@ -238,7 +240,7 @@ def test_functional_agrees_with_the_instance() -> None:
 @pytest.mark.parametrize("B", [np.ones((2, 4)), np.array([[-1.0, 0, 0, 0, 0]]), [[np.nan] * 5]])
 def test_bad_demand_vectors_are_refused(B: np.ndarray) -> None:
     with pytest.raises(InvalidInput, match="demand"):
-        instance("polska").optimal(B)
+        instance("polska").find_optimal(B)
 
 
 def test_an_instance_knows_its_load() -> None:
@@ -321,19 +323,19 @@ def test_positions_are_those_of_all_nodes_with_links() -> None:
 
 def test_positions_are_kept_with_a_run_and_need_not_be() -> None:
     made = instance("abilene")
-    record = json.loads(json.dumps(described(made)))
-    assert restored(record).positions == made.positions
+    record = json.loads(json.dumps(describe_instance(made)))
+    assert restore_instance(record).positions == made.positions
     older = {name: value for name, value in record.items() if name != "positions"}
-    assert restored(older).positions is None
+    assert restore_instance(older).positions is None
     for wrong in ({}, {**record["positions"], "NYCMng": [0.0, math.nan]}, [1.0], 3):
         with pytest.raises(RunFolderError, match="does not say what its network is"):
-            restored({**record, "positions": wrong})
+            restore_instance({**record, "positions": wrong})
 
 
 def test_runs_of_before_positions_can_be_resumed(tmp_path: Path) -> None:
     asked = RouteSettings(network="abilene", demands=2, threads=1)
     prepared = APPLICATION.prepare(asked, None)
-    then = {k: v for k, v in described(prepared.instance).items() if k != "positions"}
+    then = {k: v for k, v in describe_instance(prepared.instance).items() if k != "positions"}
     with Run.create(tmp_path / "run", "route", asked.as_dict() | {"description": then}) as run:
         check_same(run, APPLICATION, asked, prepared)
         other = replace(prepared, instance=replace(prepared.instance, name="other"))
@@ -360,7 +362,7 @@ def test_what_is_added_up_is_noted() -> None:
     made = instance(graph, 1, 1)
     assert made.capacity.tolist() == [5.0]
     assert "parallel links are one, with their capacities together: a-b" in made.notes
-    again = restored(described(made))
+    again = restore_instance(describe_instance(made))
     assert again.notes == made.notes
 
 

@@ -17,11 +17,11 @@ from cg4ai.routing.demands.sets import (
     Mix,
     MixedDemands,
     demand_box,
-    limited,
+    limit_demands,
     node_totals,
-    times,
+    scale_set,
 )
-from cg4ai.routing.network.description import described, restored
+from cg4ai.routing.network.description import describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import anchor, robust_split, worst_vectors
 from cg4ai.rules.regions import Box, Polytope
@@ -40,12 +40,12 @@ def test_node_totals_add_up_what_a_node_sends_and_receives() -> None:
 
 def test_limits_are_shares_of_the_largest_sums() -> None:
     box = demand_box(np.array([2.0, 4.0, 6.0]), 0.5)
-    region = limited(box, [("a", "b"), ("a", "c"), ("b", "c")], hose=0.5, budget=0.75)
+    region = limit_demands(box, [("a", "b"), ("a", "c"), ("b", "c")], hose=0.5, budget=0.75)
     assert isinstance(region, Polytope)
     assert region.limit.tolist() == [3.0, 5.0, 9.0]
     assert box.lower.tolist() == [1.0, 2.0, 3.0]
-    assert limited(box, [("a", "b")] * 3) is box
-    larger = times(region, 2.0)
+    assert limit_demands(box, [("a", "b")] * 3) is box
+    larger = scale_set(region, 2.0)
     assert isinstance(larger, Polytope)
     assert larger.limit.tolist() == [6.0, 10.0, 18.0]
     assert larger.box.upper.tolist() == [4.0, 8.0, 12.0]
@@ -121,8 +121,8 @@ def test_an_anchor_keeps_the_capacities_all_over_the_set(limits: dict[str, float
     made = _set(**limits)
     split = anchor(made, made.sample(50, 0), reserve=1.0)
     assert worst_vectors(made, split).loads.max() <= made.level + 1e-7
-    assert made.utilisation(made.sample(2000, 1), split).max() <= made.level + 1e-7
-    assert made.unrouted(split[None]) < 1e-12
+    assert made.compute_utilisation(made.sample(2000, 1), split).max() <= made.level + 1e-7
+    assert made.compute_unrouted(split[None]) < 1e-12
 
 
 @pytest.mark.parametrize("limits", [{}, {"least": 0.2}, {"hose": 0.6, "budget": 0.5, "least": 0.1}])
@@ -143,10 +143,10 @@ def test_fresh_demands_are_of_the_set(limits: dict[str, float], edge: float) -> 
 
 def test_a_set_is_stored_with_its_instance() -> None:
     made = _set(hose=0.7, least=0.1)
-    again = restored(described(made))
+    again = restore_instance(describe_instance(made))
     assert again.region.record() == made.region.record()
     assert again.level == pytest.approx(made.level, abs=1e-12)
-    assert "demand_set" not in described(_set())
+    assert "demand_set" not in describe_instance(_set())
 
 
 def test_volumes_that_cannot_be_routed_are_refused_with_links_and_demands() -> None:
@@ -159,10 +159,10 @@ def test_limits_below_the_least_demands_are_refused_by_name() -> None:
     box = Box(np.array([1.0, 2.0, 0.5]), np.array([10.0, 20.0, 5.0]))
     ends = [("a", "b"), ("a", "c"), ("b", "c")]
     with pytest.raises(InvalidInput, match=r"what a sends in all is at least 3, .* 1\.5 at most"):
-        limited(box, ends, hose=0.05)
+        limit_demands(box, ends, hose=0.05)
     with pytest.raises(InvalidInput, match=r"all demands make up together is at least 3\.5"):
-        limited(box, ends, budget=0.05)
-    assert limited(box, ends, hose=0.2, budget=0.2).covers(box.lower[None]).all()
+        limit_demands(box, ends, budget=0.05)
+    assert limit_demands(box, ends, hose=0.2, budget=0.2).covers(box.lower[None]).all()
 
 
 @pytest.mark.parametrize("mix", MIXES)

@@ -12,15 +12,15 @@ import pytest
 
 import cg4ai
 from cg4ai.apps.folders import ARRAYS
-from cg4ai.apps.runner import Outcome, perform
+from cg4ai.apps.runner import RunOutcome, perform
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.objectives import Epigraph
 from cg4ai.routing import Instance, evaluate, instance
-from cg4ai.routing.app import Prepared, Routing
+from cg4ai.routing.app import Routing, RoutingPreparation
 from cg4ai.routing.demands.sets import MIXES, MixedDemands
-from cg4ai.routing.evaluate import prediction_speed, tight_arrays
+from cg4ai.routing.evaluate import measure_prediction_speed, tight_arrays
 from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.routing.prove.attack import Attack, attack
 from cg4ai.routing.settings import RouteSettings
@@ -28,7 +28,7 @@ from cg4ai.routing.train.problem import routing_problem, routing_settings, shiel
 from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.seeds import derived_seed, generator
+from cg4ai.seeds import derive_seed, generator
 from experiments.routing import figures as routing_figures
 
 TINY = RouteSettings(
@@ -49,8 +49,8 @@ TINY = RouteSettings(
 
 
 class SmallRouting(Routing):
-    def prepare(self, settings: RouteSettings, described: object) -> Prepared:
-        return Prepared(settings, small())
+    def prepare(self, settings: RouteSettings, described: object) -> RoutingPreparation:
+        return RoutingPreparation(settings, small())
 
 
 def small() -> Instance:
@@ -61,12 +61,16 @@ def small() -> Instance:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome[Prepared]]:
+def trained(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, RunOutcome[RoutingPreparation]]:
     folder = tmp_path_factory.mktemp("routing") / "run"
     return folder, perform(SmallRouting(), TINY, out=folder)
 
 
-def test_summary_is_what_predictions_give(trained: tuple[Path, Outcome[Prepared]]) -> None:
+def test_summary_is_what_predictions_give(
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
+) -> None:
     folder, routed = trained
     made, summary = routed.prepared.instance, routed.summary
     router = cg4ai.load(folder)
@@ -75,9 +79,9 @@ def test_summary_is_what_predictions_give(trained: tuple[Path, Outcome[Prepared]
     assert splits.shape == (400, len(made.path_demand))
     for block in made.blocks:
         np.testing.assert_allclose(splits[:, block].sum(axis=1), 1.0)
-    utilisation = made.utilisation(vectors, splits).max(axis=1)
+    utilisation = made.compute_utilisation(vectors, splits).max(axis=1)
     assert utilisation.max() <= summary["worst_utilisation"] + 1e-9
-    gaps = utilisation - made.optimal(vectors).mlu
+    gaps = utilisation - made.find_optimal(vectors).mlu
     assert gaps.min() >= -1e-7
     assert gaps.mean() == pytest.approx(summary["mean_mlu_gap"], rel=0.5, abs=2e-3)
     assert summary["worst_utilisation"] <= 1 + 1e-6
@@ -87,7 +91,9 @@ def test_summary_is_what_predictions_give(trained: tuple[Path, Outcome[Prepared]
     assert Run.open(folder, read_only=True).summary() == summary
 
 
-def test_summary_has_all_that_was_promised(trained: tuple[Path, Outcome[Prepared]]) -> None:
+def test_summary_has_all_that_was_promised(
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
+) -> None:
     promised = (
         "network demands paths load objective stop_reason iterations columns rows active_members "
         "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
@@ -105,12 +111,14 @@ def test_summary_has_all_that_was_promised(trained: tuple[Path, Outcome[Prepared
     assert "Infinity" not in (trained[0] / "summary.json").read_text()
 
 
-def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, Outcome[Prepared]]) -> None:
+def test_rows_are_counted_by_where_they_come_from(
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
+) -> None:
     """What journal and training found is all that was added to the distinct first rows."""
     routed = trained[1]
     problem = routing_problem(routed.prepared.instance, TINY)
     work = Workspace(
-        CompiledProblem.as_stated(problem), routing_settings(routed.prepared.instance, TINY)
+        CompiledProblem.from_problem(problem), routing_settings(routed.prepared.instance, TINY)
     )
     work.start()
     summary = routed.summary
@@ -119,14 +127,14 @@ def test_rows_are_counted_by_where_they_come_from(trained: tuple[Path, Outcome[P
 
 
 def test_plain_networks_are_trained_as_often_as_groups_were(
-    trained: tuple[Path, Outcome[Prepared]],
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
 ) -> None:
     result = trained[1].result
     asked = [record.trainings for record in result.history]
     assert all(count is not None and count >= 1 for count in asked)
     one = replace(result.history[0], added_columns=0, trainings=2)  # both were rejected
     old = replace(result.history[0], added_columns=4, trainings=None)
-    assert evaluate.groups_trained(replace(result, history=(one, old))) == 3
+    assert evaluate.count_trained_groups(replace(result, history=(one, old))) == 3
 
 
 def test_an_overload_is_a_violation_and_no_attack_withstood() -> None:
@@ -144,26 +152,26 @@ class Called:
     def predict(self, vectors: np.ndarray) -> None:
         self.calls.append(f"{len(vectors)} by ours")
 
-    def optimal(self, vectors: np.ndarray) -> None:
+    def find_optimal(self, vectors: np.ndarray) -> None:
         self.calls.append(f"{len(vectors)} by solver")
 
 
 def test_batch_single_answers_and_programs_take_turns() -> None:
     both: Any = Called()
-    measured = prediction_speed(both, both, np.zeros((10, 2)), Review())
+    measured = measure_prediction_speed(both, both, np.zeros((10, 2)), Review())
     assert both.calls == ["10 by ours", *["1 by ours"] * 10, "10 by solver"] * 3
     assert measured["timed"] == 10
     ratio = measured["program_answer_s"] / measured["batch_answer_s"]
     assert measured["batch_speedup"] == pytest.approx(ratio)
     both.calls.clear()
     late = Review(Deadline(0.0))
-    prediction_speed(both, both, np.zeros((10, 2)), late)
+    measure_prediction_speed(both, both, np.zeros((10, 2)), late)
     assert len(both.calls) == 12
     assert late.cut == ["speed, to 1 of 3 rounds"]
 
 
 def test_nlopt_gets_no_more_than_the_time_that_is_left(
-    trained: tuple[Path, Outcome[Prepared]],
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
 ) -> None:
     """Its steps take long where demands are many: one search went on for 18 s beyond a limit."""
     made, router = trained[1].prepared.instance, trained[1].result.ensemble
@@ -174,28 +182,32 @@ def test_nlopt_gets_no_more_than_the_time_that_is_left(
     assert hurried.worst_utilisation > 0
 
 
-def test_attack_reports_a_utilisation_that_exists(trained: tuple[Path, Outcome[Prepared]]) -> None:
+def test_attack_reports_a_utilisation_that_exists(
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
+) -> None:
     _, routed = trained
     made = routed.prepared.instance
     router = routed.result.ensemble
     found = attack(made, router, seed=5, starts=4, steps=10, random=200, nlopt_starts=2)
-    there = made.utilisation(found.demands[None], router.predict(found.demands[None]))[0]
+    there = made.compute_utilisation(found.demands[None], router.predict(found.demands[None]))[0]
     assert there.max() == pytest.approx(found.worst_utilisation)
     assert made.arcs[int(there.argmax())] == found.arc
     assert np.all((found.demands >= 0) & (found.demands <= made.demand_max))
 
 
-def test_tight_vectors_leave_a_hundredth(trained: tuple[Path, Outcome[Prepared]]) -> None:
+def test_tight_vectors_leave_a_hundredth(
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
+) -> None:
     _, routed = trained
     made, router = routed.prepared.instance, routed.result.ensemble
     arrays = tight_arrays(made, router, router, 1000, seed=0)
-    worst = float(made.optimal(made.demand_max[None]).mlu[0])
+    worst = float(made.find_optimal(made.demand_max[None]).mlu[0])
     assert arrays["tight_optimal"].min() >= 0.99 * worst - 1e-7
     assert np.all(arrays["tight_predicted"] >= arrays["tight_optimal"] - 1e-7)
 
 
 def test_figures_are_drawn_from_the_folder(
-    trained: tuple[Path, Outcome[Prepared]], tmp_path: Path
+    trained: tuple[Path, RunOutcome[RoutingPreparation]], tmp_path: Path
 ) -> None:
     folder, _ = trained
     drawn = [
@@ -212,19 +224,19 @@ def test_figures_are_drawn_from_the_folder(
 
 
 def test_a_router_is_judged_by_vectors_of_every_mix(
-    trained: tuple[Path, Outcome[Prepared]],
+    trained: tuple[Path, RunOutcome[RoutingPreparation]],
 ) -> None:
     routed = trained[1]
     made, summary, router = routed.prepared.instance, routed.summary, routed.result.ensemble
     mixes = summary["mixes"]
     assert set(mixes) == set(MIXES)
     assert mixes["uniform"]["mean_mlu_gap"] == summary["mean_mlu_gap"]
-    seed = derived_seed(TINY.seed, 0, "judged by sparse demands")
+    seed = derive_seed(TINY.seed, 0, "judged by sparse demands")
     vectors = MixedDemands(made.region, made.ends).draw(
         "sparse", mixes["sparse"]["vectors"], generator(seed)
     )
-    best = made.optimal(vectors.numpy()).mlu
-    mlu = made.utilisation(vectors.numpy(), router.predict(vectors.numpy())).max(axis=1)
+    best = made.find_optimal(vectors.numpy()).mlu
+    mlu = made.compute_utilisation(vectors.numpy(), router.predict(vectors.numpy())).max(axis=1)
     assert mixes["sparse"]["mean_ratio"] == pytest.approx((mlu / best).mean(), rel=1e-9)
     assert mixes["sparse"]["max_ratio"] == pytest.approx((mlu / best).max(), rel=1e-9)
 

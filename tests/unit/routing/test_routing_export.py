@@ -21,7 +21,7 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.routing import Instance, instance
-from cg4ai.routing.network.description import Router, described
+from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate import policy
 from cg4ai.routing.operate.export import policies_of
 from cg4ai.routing.operate.policy_onnx import onnx_model
@@ -104,7 +104,7 @@ def test_the_shield_of_a_policy_acts_as_the_routers(network: Instance, routers: 
     wild = np.zeros((200, len(network.path_demand)))
     for block in network.blocks:
         wild[np.arange(200), block[np.random.default_rng(0).integers(len(block), size=200)]] = 1
-    kept = shield.restored(torch.as_tensor(vectors), torch.as_tensor(wild)).numpy()
+    kept = shield.repair_outputs(torch.as_tensor(vectors), torch.as_tensor(wild)).numpy()
     own = np.isin(network.path_demand, node.demands)
     found = policy._kept(one, vectors[:, list(node.demands)], wild[:, own])
     assert np.abs(found - kept[:, own]).max() < 1e-12
@@ -116,7 +116,7 @@ def test_the_command_writes_files_that_run_alone(
 ) -> None:
     trained = routers("source", True)
     trained = Ensemble(trained.parts, trained.layout, about=dict(trained.about))
-    trained.about.update({"application": "routing", **described(network)})
+    trained.about.update({"application": "routing", **describe_instance(network)})
     trained.save(tmp_path / "run")
     target = tmp_path / "agents"
     assert main(["export", str(tmp_path / "run"), "--agents", str(target)]) == 0

@@ -14,16 +14,16 @@ from scipy.optimize import linprog
 from cg4ai.apps.folders import ALL_ARCS
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import Instance, instance
-from cg4ai.routing.network.description import described, restored
+from cg4ai.routing.network.description import describe_instance, restore_instance
 from cg4ai.routing.operate.link_failures import (
     Failure,
-    connected,
     failure_of,
     failures_of,
+    is_connected,
     links_of,
-    reduced,
+    reduce_instance,
 )
-from cg4ai.routing.prove.unroutable import recomputed, unroutable
+from cg4ai.routing.prove.unroutable import find_unroutable, recompute_bound
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def least_mlu(made: Instance, vector: np.ndarray) -> float:
 
 
 def test_paths_over_failed_links_vanish_in_both_directions(square: Instance) -> None:
-    left = reduced(square, Failure.of([("d", "b")]))
+    left = reduce_instance(square, Failure.of([("d", "b")]))
     assert left.instance is not None
     crossing = [{"b", "d"} in [set(hop) for hop in pairwise(path)] for path in square.paths]
     assert left.paths.tolist() == np.flatnonzero(~np.array(crossing)).tolist()
@@ -60,12 +60,12 @@ def test_paths_over_failed_links_vanish_in_both_directions(square: Instance) -> 
     assert left.instance.arcs == [square.arcs[arc] for arc in left.arcs]
     assert left.instance.region.bounds()[1].tolist() == square.demand_max.tolist()
     for vector in square.sample(5, 1):
-        found = left.instance.optimal(vector[None]).mlu[0]
+        found = left.instance.find_optimal(vector[None]).mlu[0]
         assert found == pytest.approx(least_mlu(left.instance, vector), abs=1e-8)
 
 
 def test_a_demand_without_a_path_is_named(square: Instance) -> None:
-    left = reduced(square, failure_of("a-b,b-d", square))
+    left = reduce_instance(square, failure_of("a-b,b-d", square))
     assert left.instance is None
     assert [square.demand_names[demand] for demand in left.lost] == ["b->d"]
 
@@ -118,10 +118,10 @@ def test_bad_names_are_refused(square: Instance, text: str, words: str) -> None:
 def test_a_network_may_connect_what_its_paths_do_not(square: Instance) -> None:
     fewer = instance("polska", 1, 1)
     failure = Failure.of([fewer.arcs[0]])
-    assert reduced(fewer, failure).lost == (0,)
-    assert connected(fewer, failure, 0)
+    assert reduce_instance(fewer, failure).lost == (0,)
+    assert is_connected(fewer, failure, 0)
     cut = failure_of("a-b,b-d", square)
-    assert [connected(square, cut, demand) for demand in range(2)] == [True, False]
+    assert [is_connected(square, cut, demand) for demand in range(2)] == [True, False]
 
 
 def test_links_of_the_network_are_known_on_paths_or_not() -> None:
@@ -131,9 +131,11 @@ def test_links_of_the_network_are_known_on_paths_or_not() -> None:
     real, invented = failures_of("Krakow-Katowice;Lodz-Gdansk", made)
     assert real == Failure("Katowice-Krakow", (("Katowice", "Krakow"),))
     assert "does not have" in invented.fault
-    again = restored(described(made))
+    again = restore_instance(describe_instance(made))
     assert failures_of("Krakow-Katowice", again) == [real]
-    older = restored({name: value for name, value in described(made).items() if name != ALL_ARCS})
+    older = restore_instance(
+        {name: value for name, value in describe_instance(made).items() if name != ALL_ARCS}
+    )
     assert not failures_of("-".join(links_of(made)[0]), older)[0].fault
 
 
@@ -148,16 +150,16 @@ def test_bad_files_are_refused(square: Instance, tmp_path: Path, content: str) -
 def test_what_cannot_be_routed_is_what_linprog_cannot_route(square: Instance) -> None:
     seen = set()
     for failure in failures_of("single", square):
-        left = reduced(square, failure).instance
+        left = reduce_instance(square, failure).instance
         assert left is not None
         needed = least_mlu(left, left.demand_max)
-        found = unroutable(left)
+        found = find_unroutable(left)
         seen.add(found is None)
         assert (found is not None) == (needed > 1)
         if found is not None:
             assert found.bound == pytest.approx(needed, abs=1e-8)
-            record = found.record(left)
-            assert recomputed(left, record) == pytest.approx(needed, abs=1e-8)
+            record = found.to_record(left)
+            assert recompute_bound(left, record) == pytest.approx(needed, abs=1e-8)
     assert seen == {True, False}
 
 
@@ -167,18 +169,18 @@ def test_a_failure_that_fills_a_link_to_the_last_is_not_called_infeasible() -> N
         graph.add_edge(source, target, capacity=5.0, length=1.0)
     graph.add_edge("a", "d", capacity=10.0, length=1.0)
     made = instance(graph, 2, 3, load=0.5)
-    left = reduced(made, failure_of("a-d", made)).instance
+    left = reduce_instance(made, failure_of("a-d", made)).instance
     assert left is not None
     assert left.level == pytest.approx(1.0, abs=1e-12)
-    assert unroutable(left) is None
+    assert find_unroutable(left) is None
 
 
 def test_in_a_polytope_the_vector_that_cannot_be_routed_lies_in_it() -> None:
     made = instance("polska", 5, 3, load=0.9, budget=0.7)
     seen = set()
     for failure in failures_of("single", made):
-        left = reduced(made, failure).instance
-        found = None if left is None else unroutable(left)
+        left = reduce_instance(made, failure).instance
+        found = None if left is None else find_unroutable(left)
         if left is None or found is None:
             continue
         assert left.region.covers(found.vector[None] * (1 - 1e-9)).all()
@@ -191,8 +193,8 @@ def test_in_a_polytope_the_vector_that_cannot_be_routed_lies_in_it() -> None:
 def test_no_vertex_is_worse_than_what_was_found_to_fit(square: Instance) -> None:
     """Where nothing is found in a small box, none of its vertices is unroutable."""
     for failure in failures_of("single", square):
-        left = reduced(square, failure).instance
+        left = reduce_instance(square, failure).instance
         assert left is not None
-        if unroutable(left) is None:
+        if find_unroutable(left) is None:
             corners = np.array(list(product((0.0, 1.0), repeat=2))) * left.demand_max
             assert max(least_mlu(left, corner) for corner in corners) <= 1 + 1e-9

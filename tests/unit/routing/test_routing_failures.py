@@ -15,19 +15,25 @@ import pytest
 import torch
 
 from cg4ai import load
-from cg4ai.apps.folders import trained
+from cg4ai.apps.folders import load_trained
 from cg4ai.apps.runner import perform
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.members.feedback import FeedbackMembers
 from cg4ai.members.shielded import ShieldedArchitecture, ShieldedMembers
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.network.description import Router, restored
+from cg4ai.routing.network.description import Router, restore_instance
 from cg4ai.routing.operate import failure_study as studies
 from cg4ai.routing.operate.answers import PRICES, LowerBound
-from cg4ai.routing.operate.failure_study import failed_folder, report, settled, study, whole_of
-from cg4ai.routing.operate.link_failures import failure_of, reduced
-from cg4ai.routing.operate.rerouting import Effort, inherited, rerouted
+from cg4ai.routing.operate.failure_study import (
+    failed_folder,
+    format_report,
+    is_settled,
+    load_whole_router,
+    study,
+)
+from cg4ai.routing.operate.link_failures import failure_of, reduce_instance
+from cg4ai.routing.operate.rerouting import Effort, inherit_members, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import shielded_problem
@@ -89,8 +95,8 @@ def test_every_failure_is_shielded_infeasible_or_disconnected(
         "a-b,b-d": "disconnected",
         "d-e": "unaffected",
     }
-    assert settled(list(studied.values()))
-    said = report(list(studied.values()))
+    assert is_settled(list(studied.values()))
+    said = format_report(list(studied.values()))
     assert "demand b->d is left" in said
     assert "the network has no other way for b->d" in said
     assert "7 failures: 4 shielded" in said
@@ -111,14 +117,14 @@ def test_routers_of_failures_use_no_failed_link_and_overload_none(
 ) -> None:
     for name in ("a-b", "b-d"):
         router = load(failed_folder(finished, name))
-        made = restored(router.about)
+        made = restore_instance(router.about)
         ends = set(name.split("-"))
         assert not any(ends == set(arc) for arc in made.arcs)
         corners = np.array(list(product((0.0, 1.0), repeat=2))) * made.demand_max
         vectors = np.concatenate([corners, made.sample(200, 5)])
         splits = router.predict(vectors)
-        assert made.unrouted(splits) < 1e-9
-        assert made.utilisation(vectors, splits).max() <= 1 + 1e-9
+        assert made.compute_unrouted(splits) < 1e-9
+        assert made.compute_utilisation(vectors, splits).max() <= 1 + 1e-9
         assert studied[name]["certificate"]["accepted"]
         certificate = finished / "failures" / name / "certificate.cg4ai"
         assert main(["check", str(certificate), "--run", str(certificate.parent)]) == 0
@@ -129,17 +135,17 @@ def test_answers_under_a_failure_have_a_proven_distance_from_the_optimum(
 ) -> None:
     """From the optimum over the paths that are left; prices of the intact network prove some."""
     for name in ("a-b", "b-d"):
-        ensemble, router = trained(failed_folder(finished, name))
+        ensemble, router = load_trained(failed_folder(finished, name))
         assert isinstance(router, Router)
         vectors = router.instance.sample(200, 7)
-        best = router.instance.optimal(vectors).mlu
+        best = router.instance.find_optimal(vectors).mlu
         splits = ensemble.predict(vectors)
-        reached = router.instance.utilisation(vectors, splits).max(axis=1)
-        gaps = router.answered(vectors, splits).gaps
+        reached = router.instance.compute_utilisation(vectors, splits).max(axis=1)
+        gaps = router.improve_answers(vectors, splits).gaps
         assert (reached / best - 1 <= gaps + 1e-9).all()
         assert (reached / best - 1 >= gaps - 0.02).mean() > 0.9
-        whole = whole_of(finished)
-        left = reduced(whole.instance, failure_of(name, whole.instance))
+        whole = load_whole_router(finished)
+        left = reduce_instance(whole.instance, failure_of(name, whole.instance))
         alone = np.array(whole.router.about[PRICES])[:, left.arcs]
         alone = alone[alone.sum(axis=1) > 0]
         assert (LowerBound(router.instance, alone)(vectors) <= best * (1 + 1e-9)).all()
@@ -147,13 +153,13 @@ def test_answers_under_a_failure_have_a_proven_distance_from_the_optimum(
 
 def test_inherited_networks_renormalise_first_answers(finished: Path) -> None:
     """Without the stages of feedback, dropping scores is dividing by what is left."""
-    whole = whole_of(finished)
-    left = reduced(whole.instance, failure_of("b-d", whole.instance))
+    whole = load_whole_router(finished)
+    left = reduce_instance(whole.instance, failure_of("b-d", whole.instance))
     assert left.instance is not None
     pricer = shielded_problem(left.instance, whole.settings).pricers[0]
     assert isinstance(pricer, JointPricer)
     assert isinstance(pricer.architecture, ShieldedArchitecture)
-    members, weights = inherited(whole.router, left, pricer.architecture)
+    members, weights = inherit_members(whole.router, left, pricer.architecture)
     assert weights.sum() == pytest.approx(1.0)
     # constants are passed over, and members without weight: which are used hangs on last bits
     before, number = next(
@@ -185,13 +191,13 @@ def test_a_study_goes_on_where_it_stopped(
     (copied / "failures" / "a-b" / "outcome.json").unlink()
     (copied / "failures" / "a-b" / "left over").touch()
     made = []
-    real = rerouted
+    real = reroute
 
     def counted(*given: Any) -> dict[str, Any]:
         made.append(given[1].name)
         return real(*given)
 
-    monkeypatch.setattr(studies, "rerouted", counted)
+    monkeypatch.setattr(studies, "reroute", counted)
     rows = study(copied, "single", QUICK)
     assert made == ["a-b"]
     assert not (copied / "failures" / "a-b" / "left over").exists()
@@ -206,18 +212,18 @@ def test_an_error_of_one_failure_leaves_the_others(
 ) -> None:
     copied = tmp_path / "run"
     shutil.copytree(finished, copied, ignore=shutil.ignore_patterns("failures"))
-    real = rerouted
+    real = reroute
 
     def broken(*given: Any) -> dict[str, Any]:
         if given[1].name == "a-d":
             raise SolverFailure("a routing program\nended")
         return real(*given)
 
-    monkeypatch.setattr(studies, "rerouted", broken)
+    monkeypatch.setattr(studies, "reroute", broken)
     rows = study(copied, "a-d;a-b,b-d", QUICK)
     assert [row["outcome"] for row in rows] == ["error", "disconnected"]
-    assert "a routing program ended" in report(rows)
-    assert not settled(rows)
+    assert "a routing program ended" in format_report(rows)
+    assert not is_settled(rows)
 
 
 def test_there_is_no_router_for_what_was_not_studied_or_cannot_be_routed(
@@ -273,7 +279,7 @@ def test_a_time_limit_leaves_failures_for_later(finished: Path, tmp_path: Path) 
     shutil.copytree(finished, copied, ignore=shutil.ignore_patterns("failures"))
     rows = study(copied, "a-d;b-d", QUICK, until=0.0)
     assert [row["outcome"] for row in rows] == ["left", "left"]
-    assert not settled(rows)
+    assert not is_settled(rows)
     rows = study(copied, "a-d;b-d", QUICK)
     assert "left" not in [row["outcome"] for row in rows]
 

@@ -52,7 +52,7 @@ def test_on_a_gpu_there_are_as_many_networks_for_all_demands_as_on_the_processor
 ) -> None:
     """There half the groups of networks for each demand take twice the steps; these did not."""
     usual = {joint: routing_settings(uneven, Recipe(), joint=joint) for joint in (True, False)}
-    monkeypatch.setattr(problem, "on_gpu", lambda recipe: True)
+    monkeypatch.setattr(problem, "is_on_gpu", lambda recipe: True)
     assert routing_settings(uneven, Recipe(), joint=True) == usual[True]
     assert routing_settings(uneven, Recipe()).iteration_limit == usual[False].iteration_limit / 2
     assert pricer_of(shielded_problem(uneven, TINY)).later.steps == TINY.later_steps
@@ -66,9 +66,9 @@ def test_shares_of_a_demand_sum_to_one_where_the_shield_acts() -> None:
     made = instance(graph, 1, 2)
     shield = capacity_shield(made, capacity(made, TINY), made.sample(30, 1))
     vectors = torch.as_tensor(made.demand_max[None])
-    kept = shield.restored(vectors, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).numpy()
-    assert made.utilisation(vectors.numpy(), np.array([[1.0, 0.0]])).max() > 1.5
-    assert made.utilisation(vectors.numpy(), kept).max() <= 1.0
+    kept = shield.repair_outputs(vectors, torch.tensor([[1.0, 0.0]], dtype=torch.float64)).numpy()
+    assert made.compute_utilisation(vectors.numpy(), np.array([[1.0, 0.0]])).max() > 1.5
+    assert made.compute_utilisation(vectors.numpy(), kept).max() <= 1.0
     assert kept.sum() == pytest.approx(1.0)
 
 
@@ -89,9 +89,9 @@ def test_it_comes_near_the_optimum_and_every_vector_is_safe(uneven: Instance) ->
     vectors = corners(uneven)
     explained = result.ensemble.predict(vectors, explain=True)
     assert (explained.labels == "shielded").all()
-    loads = uneven.utilisation(vectors, explained.outputs).max(axis=1)
+    loads = uneven.compute_utilisation(vectors, explained.outputs).max(axis=1)
     assert loads.max() <= 1 + 1e-9
-    assert (loads - uneven.optimal(vectors).mlu).mean() < 0.02
+    assert (loads - uneven.find_optimal(vectors).mlu).mean() < 0.02
     for block in uneven.blocks:
         np.testing.assert_allclose(explained.outputs[:, block].sum(axis=1), 1.0)
 
@@ -105,8 +105,8 @@ def test_untrained_networks_are_safe_as_well(uneven: Instance) -> None:
     vectors = corners(uneven)
     splits = members.outputs(torch.as_tensor(vectors)).numpy()
     bare = members.inner.outputs(torch.as_tensor(vectors)).numpy()
-    assert max(uneven.utilisation(vectors, one).max() for one in bare) > 1.1
-    assert max(uneven.utilisation(vectors, one).max() for one in splits) <= 1 + 1e-9
+    assert max(uneven.compute_utilisation(vectors, one).max() for one in bare) > 1.1
+    assert max(uneven.compute_utilisation(vectors, one).max() for one in splits) <= 1 + 1e-9
 
 
 def test_loads_of_the_network_are_utilisations(uneven: Instance) -> None:
@@ -115,7 +115,7 @@ def test_loads_of_the_network_are_utilisations(uneven: Instance) -> None:
     splits = np.random.default_rng(0).uniform(size=len(uneven.path_demand))
     vector = uneven.sample(1, 5)
     own = loads.matrix @ (splits * vector[0][loads.source])
-    np.testing.assert_allclose(own, uneven.utilisation(vector, splits[None])[0])
+    np.testing.assert_allclose(own, uneven.compute_utilisation(vector, splits[None])[0])
 
 
 def test_a_time_limit_shortens_the_training_and_says_so(
@@ -145,7 +145,7 @@ def test_later_networks_go_on_from_the_first(uneven: Instance) -> None:
 
 def test_plain_is_the_same_network_without_its_shield(uneven: Instance) -> None:
     pricer = pricer_of(shielded_problem(uneven, TINY))
-    plain = pricer.plain(3)
+    plain = pricer.make_plain_pricer(3)
     assert plain.first.steps == 150 + 2 * 50
     members = plain.architecture.members(plain.architecture.initialise(1, torch.Generator()))
     assert not isinstance(members, ShieldedMembers)
@@ -153,13 +153,13 @@ def test_plain_is_the_same_network_without_its_shield(uneven: Instance) -> None:
 
 def test_usual_settings_depend_on_the_kind_of_network() -> None:
     one = RouteSettings(network="abilene")
-    assert one.completed(15, joint=one.joint).hidden == (64, 64)
-    assert one.completed(15, joint=True).first_steps == 2875
-    assert one.completed(50, joint=True).first_steps == 4000
-    assert one.completed(662, joint=True).first_steps == 500
+    assert one.fill_defaults(15, joint=one.joint).hidden == (64, 64)
+    assert one.fill_defaults(15, joint=True).first_steps == 2875
+    assert one.fill_defaults(50, joint=True).first_steps == 4000
+    assert one.fill_defaults(662, joint=True).first_steps == 500
     each = RouteSettings(network="abilene", guarantee="certified", layers=2)
     assert each.hidden == (32, 32)
-    assert each.completed(15, joint=each.joint).rounds == 12
+    assert each.fill_defaults(15, joint=each.joint).rounds == 12
     assert RouteSettings(network="abilene", layers=3).hidden == (64, 64, 64)
 
 
@@ -183,7 +183,7 @@ def test_batches_laid_out_for_recorded_steps_are_those_of_single_ones(uneven: In
     assert lesson.hard == round(0.2 * pricer.batch_size)
     parameters = pricer.architecture.initialise(1, generator(0))
     splits = pricer.architecture.forward(parameters, data.inputs[2])[0].double()
-    expected = uneven.utilisation(data.inputs[2].double().numpy(), splits.detach().numpy())
+    expected = uneven.compute_utilisation(data.inputs[2].double().numpy(), splits.detach().numpy())
     found = data.loss(parameters, torch.tensor([2]))
     assert found.shape == (1,)
     assert float(found) == pytest.approx(expected.max(1).mean(), rel=1e-5)

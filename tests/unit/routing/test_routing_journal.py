@@ -64,7 +64,7 @@ def test_overloads_are_told_apart_by_who_searched(problem: Problem, tmp_path: Pa
         journal.iteration = 3
         search(attack_tolerance(pricer.headroom))
         search(attack_tolerance(pricer.headroom))  # as a resumed run would
-        found = journal.arrays()
+        found = journal.to_arrays()
         assert len((run.folder / CUTS).read_bytes().splitlines()) == 3
     assert found["cut_iteration"].tolist() == [0]
     assert found["met_iteration"].tolist() == [3]

@@ -13,12 +13,12 @@ from scipy.optimize import linprog
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidSettings
 from cg4ai.members.trees import TreeMembers
-from cg4ai.routing.app import APPLICATION, Prepared
+from cg4ai.routing.app import APPLICATION, RoutingPreparation
 from cg4ai.routing.network.instance import Instance, instance
 from cg4ai.routing.settings import RouteSettings
-from cg4ai.routing.train.optimal import best_split, safe_at, utilisation_per_share
+from cg4ai.routing.train.optimal import best_split, make_safe_rows_at, utilisation_per_share
 from cg4ai.routing.train.rare_demands import LeastMlu
-from cg4ai.routing.train.trees import Nursery
+from cg4ai.routing.train.trees import TreeGrower
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def least(made: Instance) -> LeastMlu:
 def mean_gap(made: Instance, least: LeastMlu, tree: TreeMembers) -> float:
     vectors = made.sample(3000, 7)
     splits = tree.outputs(torch.as_tensor(vectors))[0].numpy()
-    reached = made.utilisation(vectors, splits).max(axis=1)
+    reached = made.compute_utilisation(vectors, splits).max(axis=1)
     return float((reached - least(torch.as_tensor(vectors)).numpy()).mean())
 
 
@@ -44,9 +44,9 @@ def test_a_leaf_s_split_is_that_of_the_whole_program(made: Instance) -> None:
     vectors, corner = made.sample(12, 5) * 0.5, made.demand_max * 0.5
     arcs, paths, count = len(made.arcs), len(made.path_demand), len(vectors)
     beside, share, limit = generator.uniform(0, 0.5, (count, arcs)), 0.4, 0.7
-    safe = safe_at(made, corner)
+    safe = make_safe_rows_at(made, corner)
     split = best_split(made, vectors, safe=safe, limit=limit, share=share, beside=beside)
-    reached = (beside + share * made.utilisation(vectors, split)).max(axis=1).mean()
+    reached = (beside + share * made.compute_utilisation(vectors, split)).max(axis=1).mean()
     loads = utilisation_per_share(made)
     rows, bounds = [np.hstack([0.5 * loads.T, np.zeros((arcs, count))])], [np.full(arcs, limit)]
     for number, vector in enumerate(vectors / made.demand_max):
@@ -64,12 +64,12 @@ def test_a_leaf_s_split_is_that_of_the_whole_program(made: Instance) -> None:
         np.ones(len(sums)),
     )
     assert reached == pytest.approx(best.fun, abs=1e-6)
-    assert made.utilisation(corner, split).max() <= limit + 1e-9
+    assert made.compute_utilisation(corner, split).max() <= limit + 1e-9
 
 
 def test_more_leaves_lose_less_and_none_overloads_a_link(made: Instance, least: LeastMlu) -> None:
-    nursery = Nursery(made, least)
-    trees = [nursery.grown(count, seed=0, until=math.inf) for count in (1, 8, 32)]
+    nursery = TreeGrower(made, least)
+    trees = [nursery.grow(count, seed=0, until=math.inf) for count in (1, 8, 32)]
     gaps = [mean_gap(made, least, tree) for tree in trees]
     assert gaps[0] > 1.5 * gaps[1] > 1.5 * gaps[2]
     tree = trees[-1]
@@ -81,7 +81,7 @@ def test_more_leaves_lose_less_and_none_overloads_a_link(made: Instance, least: 
     ]
     corners = np.array(list(itertools.product(*grid)))
     splits = tree.outputs(torch.as_tensor(corners))[0].numpy()
-    assert made.utilisation(corners, splits).max() <= 1.0
+    assert made.compute_utilisation(corners, splits).max() <= 1.0
     totals = np.add.reduceat(splits, [block[0] for block in made.blocks], axis=1)
     np.testing.assert_allclose(totals, 1.0, atol=1e-12)
 
@@ -91,11 +91,11 @@ def test_trained_routers_keep_what_was_asked(made: Instance, members: str) -> No
     small = {"leaves": 4, "rounds": 2, "scenarios": 40, "priced": 200, "first_steps": 20}
     guarantee = "certified" if members == "tree" else "shielded"
     asked = RouteSettings(network="abilene", members=members, guarantee=guarantee, **small)  # type: ignore[arg-type]
-    task = APPLICATION.problem(Prepared(asked, made))
+    task = APPLICATION.problem(RoutingPreparation(asked, made))
     solved = task.solver(task.problem, task.settings, progress=None, run=None)
     result = solved.result
     vectors = np.concatenate([made.sample(500, 3), made.demand_max[None]])
-    assert made.utilisation(vectors, result.ensemble.predict(vectors)).max() <= 1.0 + 1e-9
+    assert made.compute_utilisation(vectors, result.ensemble.predict(vectors)).max() <= 1.0 + 1e-9
     if members == "tree":
         assert solved.proof is not None
         assert solved.proof.status == "proven"

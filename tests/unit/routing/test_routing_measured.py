@@ -15,26 +15,37 @@ import torch
 from scipy.optimize import linprog
 
 from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.predictions import Asked, Predictor
-from cg4ai.apps.protocol import Solved
-from cg4ai.apps.runner import Outcome, perform
+from cg4ai.apps.predictions import PredictionOptions, RunPredictor
+from cg4ai.apps.protocol import TrainingOutcome
+from cg4ai.apps.runner import RunOutcome, perform
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members.feedback import FeedbackArchitecture, Loads
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph
 from cg4ai.report.card import card_of
-from cg4ai.report.story import Saved
+from cg4ai.report.story import SavedRun
 from cg4ai.report.terminal import render_text
 from cg4ai.routing import Traffic, instance
-from cg4ai.routing.app import Prepared, Routing
-from cg4ai.routing.demands.measured import Measured, evenly, measured_instance, thinned
+from cg4ai.routing.app import Routing, RoutingPreparation
+from cg4ai.routing.demands.measured import (
+    MeasuredTraffic,
+    measured_instance,
+    pick_evenly,
+    thin_vectors,
+)
 from cg4ai.routing.demands.sets import FreshDemands
-from cg4ai.routing.network.description import Router, described, restored
+from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.later_traffic import OURS, PLAIN, Later, figures, judged_on
-from cg4ai.routing.pages.report import story
-from cg4ai.routing.prove.unroutable import CannotBeRouted
+from cg4ai.routing.operate.later_traffic import (
+    OURS,
+    PLAIN,
+    LaterComparison,
+    compute_figures,
+    describe_judged_traffic,
+)
+from cg4ai.routing.pages.report import make_routing_story
+from cg4ai.routing.prove.unroutable import UnroutableError
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.rare_demands import LeastMlu
 from cg4ai.routing.train.shield import edge_vectors
@@ -77,7 +88,7 @@ def made() -> Instance:
 def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
     names = [f"{s}->{t}" for s in NODES for t in NODES if s != t and s != "B"]
     assert made.demand_names == names
-    vectors = traffic().vectors(made)
+    vectors = traffic().to_vectors(made)
     np.testing.assert_array_equal(
         vectors[5],
         traffic().matrices[5][np.array(NODES) != "B"][
@@ -104,7 +115,7 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     assert (plain.capacity_factor, plain.load) == (1.0, None)
     with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
         measured_instance(ring(), traffic(), 13)
-    with pytest.raises(CannotBeRouted) as raised:
+    with pytest.raises(UnroutableError) as raised:
         measured_instance(ring(), traffic())
     check_unroutable(str(raised.value))
     assert raised.value.proof is not None
@@ -142,18 +153,20 @@ def check_unroutable(message: str) -> None:
 
 
 def test_vectors_are_thinned_evenly() -> None:
-    np.testing.assert_array_equal(evenly(10, 4), [0, 3, 6, 9])
-    np.testing.assert_array_equal(evenly(3, 9), [0, 1, 2])
-    assert len(thinned(np.zeros((100, 2)), 7)) == 7
+    np.testing.assert_array_equal(pick_evenly(10, 4), [0, 3, 6, 9])
+    np.testing.assert_array_equal(pick_evenly(3, 9), [0, 1, 2])
+    assert len(thin_vectors(np.zeros((100, 2)), 7)) == 7
 
 
 def test_relative_utilisation_is_over_the_optimum(made: Instance) -> None:
-    vectors = traffic().vectors(made)
+    vectors = traffic().to_vectors(made)
     pieces = RelativeUtilisation(made, LeastMlu(made, vectors).prices)
-    best = made.optimal(vectors)
-    np.testing.assert_allclose(pieces.least(torch.as_tensor(vectors)).numpy(), best.mlu, rtol=1e-6)
+    best = made.find_optimal(vectors)
+    np.testing.assert_allclose(
+        pieces.compute_least(torch.as_tensor(vectors)).numpy(), best.mlu, rtol=1e-6
+    )
     splits = np.random.default_rng(1).uniform(size=(len(vectors), len(made.path_demand)))
-    expected = made.utilisation(vectors, splits) / best.mlu[:, None]
+    expected = made.compute_utilisation(vectors, splits) / best.mlu[:, None]
     found = pieces.values(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     rows = pieces.coefficients(vectors, np.full(len(vectors), 2))
@@ -161,7 +174,7 @@ def test_relative_utilisation_is_over_the_optimum(made: Instance) -> None:
 
 
 def test_tails_find_large_ratios_near_the_traffic(made: Instance) -> None:
-    vectors = traffic().vectors(made)
+    vectors = traffic().to_vectors(made)
     least = LeastMlu(made, vectors)
     pieces = RelativeUtilisation(made, least.prices)
     drawn = MeasuredDemands(vectors, FreshDemands(made.region))
@@ -175,10 +188,10 @@ def test_tails_find_large_ratios_near_the_traffic(made: Instance) -> None:
     even = torch.as_tensor(1 / np.bincount(made.path_demand)[made.path_demand])
     found, levels = tail.find(lambda x: even.expand(len(x), -1), seed=3)
     assert tail.limit / 2 < len(found) <= tail.limit
-    best = made.optimal(found).mlu
-    allowed = levels * pieces.least(torch.as_tensor(found)).numpy() / best
+    best = made.find_optimal(found).mlu
+    allowed = levels * pieces.compute_least(torch.as_tensor(found)).numpy() / best
     np.testing.assert_allclose(allowed, 1 + tail.allowed, rtol=1e-6)
-    ratio = made.utilisation(found, even.numpy()).max(axis=1) / best
+    ratio = made.compute_utilisation(found, even.numpy()).max(axis=1) / best
     assert (ratio > 1 + tail.allowed - 1e-6).all()
     assert ratio[0] == pytest.approx(ratio.max())
 
@@ -190,13 +203,13 @@ def test_ratios_are_finite_where_no_solved_vector_has_a_demand() -> None:
     count = len(large.demand_max)
     solved = np.where(np.arange(count) == 0, large.demand_max, 0.0)[None]
     alone = np.diag(large.demand_max)
-    best = large.optimal(alone).mlu
+    best = large.find_optimal(alone).mlu
     assert LeastMlu(large, solved).prices[:, 1:].min() == 0.0  # as it was
     prices = node_prices(large)
     bound = (alone @ prices.T).max(axis=1)
     assert (bound > 0.3 * best).all()
     vectors = np.random.default_rng(2).uniform(size=(50, count)) * large.demand_max
-    assert ((vectors @ prices.T).max(axis=1) <= large.optimal(vectors).mlu * (1 + 1e-9)).all()
+    assert ((vectors @ prices.T).max(axis=1) <= large.find_optimal(vectors).mlu * (1 + 1e-9)).all()
 
 
 def test_problems_of_traffic_have_no_huge_rows(tmp_path: Path) -> None:
@@ -206,7 +219,7 @@ def test_problems_of_traffic_have_no_huge_rows(tmp_path: Path) -> None:
     matrices[:, 1, 3] = np.linspace(1, 3, 12)
     known = Traffic(tuple(map(str, range(12))), NODES, matrices)
     made = measured_instance(ring(), known, paths=2, scale_capacities="auto")
-    measured = Measured.of(made, *known.split("8"))
+    measured = MeasuredTraffic.from_traffic(made, *known.split("8"))
     problem = traffic_problem(made, measured, settings(tmp_path))
     objective = problem.objective
     assert isinstance(objective, Epigraph)
@@ -214,13 +227,13 @@ def test_problems_of_traffic_have_no_huge_rows(tmp_path: Path) -> None:
     assert isinstance(tail, RatioTail)
     assert isinstance(pieces, RelativeUtilisation)
     drawn = objective.sampler(2000, torch.Generator().manual_seed(5))
-    best = made.optimal(drawn.numpy()).mlu
-    least = pieces.least(drawn).numpy()
+    best = made.find_optimal(drawn.numpy()).mlu
+    least = pieces.compute_least(drawn).numpy()
     assert (least <= best * (1 + 1e-6)).all()
     assert (least >= best / 10).all()
     even = torch.as_tensor(1 / np.bincount(made.path_demand)[made.path_demand])
     found, levels = tail.find(lambda x: even.expand(len(x), -1), seed=3)
-    ratio = made.utilisation(found, even.numpy()).max(axis=1) / made.optimal(found).mlu
+    ratio = made.compute_utilisation(found, even.numpy()).max(axis=1) / made.find_optimal(found).mlu
     assert (ratio > 1 + tail.allowed - 1e-6).all()
     assert (levels < 10 * (1 + tail.allowed)).all()
 
@@ -239,7 +252,7 @@ def test_networks_may_start_near_a_given_answer() -> None:
 
 def test_figures_are_mean_and_percentiles() -> None:
     ratios = np.arange(1, 102, dtype=float)
-    assert figures(ratios) == {"mean": 51.0, "p95": 96.0, "p99": 100.0, "worst": 101.0}
+    assert compute_figures(ratios) == {"mean": 51.0, "p95": 96.0, "p99": 100.0, "worst": 101.0}
 
 
 def settings(folder: Path, **changes: object) -> RouteSettings:
@@ -253,14 +266,14 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory: pytest.TempPathFactory) -> Outcome[Prepared]:
+def done(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome[RoutingPreparation]:
     folder = tmp_path_factory.mktemp("measured")
     asked = settings(folder, split="40", baseline=True, scale_capacities="auto")
     return perform(Routing(), asked, out=folder / "run")
 
 
 def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
-    done: Outcome[Prepared],
+    done: RunOutcome[RoutingPreparation],
 ) -> None:
     summary, prepared = done.summary, done.prepared
     found, measured = summary["traffic"], prepared.measured
@@ -272,8 +285,8 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     assert [*ratio][:2] == [OURS, PLAIN]
     assert len(ratio) == 8
     made = prepared.instance
-    best = made.optimal(measured.later).mlu
-    mlu = made.utilisation(
+    best = made.find_optimal(measured.later).mlu
+    mlu = made.compute_utilisation(
         measured.later, done.result.ensemble.predict(measured.later, outside="ignore")
     ).max(axis=1)
     assert ratio[OURS]["mean"] == pytest.approx((mlu / best).mean())
@@ -281,7 +294,7 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     assert ratio[OURS]["mean"] < ratio["shortest paths (ECMP)"]["mean"]
     assert found["inside"] == made.region.contains(measured.later).mean()
     assert found["worst_optimum"] <= found["level"] + 1e-9
-    text = render_text(story(summary), verbose=True)
+    text = render_text(make_routing_story(summary), verbose=True)
     assert "judged on 20 later ones (40 to 59)" in text
     assert "previous optimum" in text
     assert "Demands are in the units of the traffic." in text
@@ -289,25 +302,28 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
 
 
 def test_the_worst_utilisation_is_of_all_vectors_that_the_run_knows(
-    done: Outcome[Prepared],
+    done: RunOutcome[RoutingPreparation],
 ) -> None:
     """With little effort the headline lay below the optimum that the same report named."""
     app, prepared = Routing(), done.prepared
     made = prepared.instance
     few = replace(prepared.settings, shield_inputs=4, validation=2, baseline=False)
     found = app.evaluate(
-        replace(prepared, settings=few), app.problem(prepared), Solved(done.result), Review()
+        replace(prepared, settings=few),
+        app.problem(prepared),
+        TrainingOutcome(done.result),
+        Review(),
     )
     summary = found.summary
     assert summary["worst_utilisation"] >= summary["traffic"]["worst_optimum"] * (1 - 1e-9)
     known = np.concatenate([edge_vectors(made), prepared.measured.later])
     known = known[made.region.contains(known)]
     router = done.result.ensemble
-    loads = made.utilisation(known, router.predict(known)).max(axis=1)
+    loads = made.compute_utilisation(known, router.predict(known)).max(axis=1)
     assert summary["worst_utilisation"] >= loads.max() * (1 - 1e-9)
     at_worst = found.arrays["worst_vector"][None]
     assert made.region.contains(at_worst)[0]
-    used = made.utilisation(at_worst, router.predict(at_worst))[0]
+    used = made.compute_utilisation(at_worst, router.predict(at_worst))[0]
     assert summary["worst_utilisation"] == pytest.approx(used.max())
     assert summary["worst_link"] == list(made.arcs[used.argmax()])
     np.testing.assert_array_less(used, found.arrays["link_worst"] + 1e-9)
@@ -325,7 +341,7 @@ def used_of(made: Instance, row: Mapping[str, Any], demands: Mapping[str, float]
 
 
 def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
-    done: Outcome[Prepared],
+    done: RunOutcome[RoutingPreparation],
 ) -> None:
     """Every place said 0.205 where a link was at 2.92 of its own capacity."""
     made, summary = done.prepared.instance, done.summary
@@ -336,17 +352,17 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     said, rule = f"{factor:.5g}", f"capacity x {factor:.5g}"
     demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
     table = table_of(demands)
-    predictor = Predictor.of(folder)
-    asked = Asked(details=True, explain=True)
+    predictor = RunPredictor.from_folder(folder)
+    asked = PredictionOptions(details=True, explain=True)
     (row,) = (found := predictor.predict(table, asked)).rows
     assert row["mlu"] == pytest.approx(used_of(made, row, demands))
     assert row[f"mlu of {rule}"] == pytest.approx(row["mlu"] / factor)
     assert row[f"{rule}: slack"] == pytest.approx(1 - row["mlu"] / factor)
     assert [*found.paths.values()] == [list(path) for path in made.paths]
-    lines = render_text(story(summary)).splitlines()
+    lines = render_text(make_routing_story(summary)).splitlines()
     scaled = f"SCALED CAPACITIES: every link is counted with {said} times its capacity"
     assert lines[0].startswith(scaled)
-    assert story(summary).first[0] == lines[0]
+    assert make_routing_story(summary).first[0] == lines[0]
     assert summary["capacity_factor"] == factor
     real = summary["of_real_capacities"]
     for key in ("worst_utilisation", "mean_mlu_gap", "corner_mlu"):
@@ -359,17 +375,17 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert all({*mix} == {*MLU_FIGURES} for mix in real["mixes"].values())
     level = f"{factor * summary['traffic']['level']:.4f}"
     assert any(f"keeps 0.9900 of {rule} ({level} of the real one)" in line for line in lines)
-    (kept,) = (one.guarantee for one in story(summary).findings)
+    (kept,) = (one.guarantee for one in make_routing_story(summary).findings)
     assert kept.rule == rule
     assert f"No link carries more than {said} times its real capacity." in kept.words
     card = card_of(folder, predictor)
     assert rule in card.interface.title
     assert card.sentence == f"Kept: {rule} (shielded)."
-    told = Routing().story(summary, Saved(folder))
+    told = Routing().story(summary, SavedRun(folder))
     assert told.first[0] == lines[0]
     beside = {value for one in told.figures for _, value in one.beside}
     assert f"{factor * summary['worst_utilisation']:.4f}" in beside
-    fresh = Predictor.of(folder)  # that has computed nothing yet
+    fresh = RunPredictor.from_folder(folder)  # that has computed nothing yet
     page = fresh.described.explorer(fresh.ensemble, folder, summary)
     assert scaled in page
     assert f'"counted":"{rule}"' in page.replace('": "', '":"')
@@ -377,40 +393,46 @@ def test_scaled_capacities_are_said_wherever_a_utilisation_stands(
     assert f"'{rule}' of the router of ring, with {rule} on every link" in str(checked)
 
 
-def test_runs_that_did_not_keep_their_factor_say_so(done: Outcome[Prepared]) -> None:
+def test_runs_that_did_not_keep_their_factor_say_so(done: RunOutcome[RoutingPreparation]) -> None:
     """Runs of 0.7 were all scaled, by a factor that is in no file."""
     made = done.prepared.instance
-    older = {name: one for name, one in described(made).items() if name != "capacity_factor"}
-    assert restored(described(made)).capacity_factor == made.capacity_factor
-    assert restored(older).capacity_factor == 1.0
-    unknown = restored(older, from_traffic=True)
+    older = {
+        name: one for name, one in describe_instance(made).items() if name != "capacity_factor"
+    }
+    assert restore_instance(describe_instance(made)).capacity_factor == made.capacity_factor
+    assert restore_instance(older).capacity_factor == 1.0
+    unknown = restore_instance(older, from_traffic=True)
     assert unknown.capacity_factor is None
-    assert described(unknown) == older
-    vectors = traffic().vectors(made)[:1]
+    assert describe_instance(unknown) == older
+    vectors = traffic().to_vectors(made)[:1]
     splits = done.result.ensemble.predict(vectors)
     (row,) = Router(unknown).predictions(vectors, splits, details=True)
     assert "mlu" not in row
     assert row["mlu of a scaled capacity"] > 0
     summary = {name: one for name, one in done.summary.items() if name != "capacity_factor"}
-    text = render_text(story(summary), verbose=True)
+    text = render_text(make_routing_story(summary), verbose=True)
     assert text.splitlines()[0].startswith("SCALED CAPACITIES: this run, of an earlier version,")
     assert "Of a scaled capacity: no demand vector of the set can overload a link" in text
 
 
 def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> None:
     asked = settings(tmp_path, split="40", headroom=0.5, cover=0.5, first_steps=20, later_steps=5)
-    with pytest.raises(CannotBeRouted, match="scale_capacities"):
+    with pytest.raises(UnroutableError, match="scale_capacities"):
         Routing().prepare(replace(asked, headroom=1.25, cover=1.0), None)
     outcome = perform(Routing(), asked, out=tmp_path / "run")
     made = outcome.prepared.instance
     np.testing.assert_array_equal(made.capacity, 10.0)
     assert outcome.summary["capacity_factor"] == 1.0
     assert "of_real_capacities" not in outcome.summary
-    text = render_text(story(outcome.summary), verbose=True)
+    text = render_text(make_routing_story(outcome.summary), verbose=True)
     assert "Demands are in the units of the traffic; capacities are as given." in text
     assert "real" not in text
     demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
-    (row,) = Predictor.of(tmp_path / "run").predict(table_of(demands), Asked(details=True)).rows
+    (row,) = (
+        RunPredictor.from_folder(tmp_path / "run")
+        .predict(table_of(demands), PredictionOptions(details=True))
+        .rows
+    )
     assert row["mlu"] == pytest.approx(used_of(made, row, demands))
 
 
@@ -433,16 +455,18 @@ def test_how_many_matrices_lie_in_the_set_is_said_once(
     inside: float, later: int, said: str
 ) -> None:
     found = {"earlier": 3, "later": later, "times": list("abcd"), "inside": inside, "level": 0.9}
-    text = " ".join(judged_on(found | {"ratio": {OURS: {}}}))
+    text = " ".join(describe_judged_traffic(found | {"ratio": {OURS: {}}}))
     assert said in text
     assert text.count("in the set") + text.count("outside the set") == 1
 
 
-def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
+def test_what_a_run_is_judged_by_comes_first(done: RunOutcome[RoutingPreparation]) -> None:
     """With no time left there are still our own figures, and the report is about traffic."""
     app, prepared = Routing(), done.prepared
     review = Review(deadline=Deadline.after(0))
-    summary = app.evaluate(prepared, app.problem(prepared), Solved(done.result), review).summary
+    summary = app.evaluate(
+        prepared, app.problem(prepared), TrainingOutcome(done.result), review
+    ).summary
     found = summary["traffic"]
     assert [*found["ratio"]] == [OURS]
     judged = found["judged"]
@@ -450,10 +474,10 @@ def test_what_a_run_is_judged_by_comes_first(done: Outcome[Prepared]) -> None:
     assert 1 <= judged < 20
     assert found["inside"] == done.summary["traffic"]["inside"]
     assert f"later matrices, to {judged} of 20" in review.cut
-    assert f"MLUs are of {judged} of them" in " ".join(judged_on(found))
+    assert f"MLUs are of {judged} of them" in " ".join(describe_judged_traffic(found))
     whole = {**done.summary, **summary}
     del whole["traffic"]
-    text = render_text(story(whole), verbose=True)
+    text = render_text(make_routing_story(whole), verbose=True)
     assert "Demands are in the units of the traffic" in text
     assert "mean ratio of MLU to the optimum on earlier matrices" in text
 
@@ -478,7 +502,7 @@ def test_traffic_of_zeros_is_refused() -> None:
     made = instance(ring_with_demands(), 1)
     nothing = Traffic(("1", "2"), ("A", "C"), np.array([[[0.0, 1], [0, 0]], [[0, 0], [0, 0]]]))
     with pytest.raises(InvalidInput, match="zero at all earlier or later times"):
-        Measured.of(made, *nothing.split("2"))
+        MeasuredTraffic.from_traffic(made, *nothing.split("2"))
 
 
 def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None:
@@ -488,29 +512,31 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     matrices[55:, 3, 0] = 4.0
     given = Traffic(traffic().times, NODES, matrices)
     earlier, later = given.split("40")
-    measured = Measured.of(made, earlier, later, whole=True)
+    measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=True)
     assert measured.silent == (1, 2)
     assert measured.elsewhere == pytest.approx(20.0 / later.matrices.sum())
     assert made.region.contains(measured.later).all()
-    assert measured.inside(made).sum() == 18 - 5
-    found = Later(made, measured, Review()).found
+    assert measured.find_inside(made).sum() == 18 - 5
+    found = LaterComparison(made, measured, Review()).found
     assert found["inside"] == pytest.approx(13 / 18)
-    text = " ".join(judged_on(found))
+    text = " ".join(describe_judged_traffic(found))
     assert "5 later matrices with such traffic count as outside the set" in text
     assert "left out: 1 earlier matrix and 2 later ones" in text
     # where a few demands alone were asked for, others are left out on purpose
     fewer = measured_instance(ring(), earlier, 3, paths=2, scale_capacities="auto")
-    some = Measured.of(fewer, earlier, later)
-    assert some.inside(fewer).sum() == fewer.region.contains(some.later).sum()
+    some = MeasuredTraffic.from_traffic(fewer, earlier, later)
+    assert some.find_inside(fewer).sum() == fewer.region.contains(some.later).sum()
     assert some.elsewhere > 0.3
 
 
 def test_routings_that_see_a_part_of_the_matrices_are_told() -> None:
     found = {"earlier": 301, "later": 501, "times": list("abcd"), "inside": 1.0, "level": 0.9}
-    text = " ".join(judged_on(found | {"ratio": {OURS: {}, "COPE": {}, "previous optimum": {}}}))
+    text = " ".join(
+        describe_judged_traffic(found | {"ratio": {OURS: {}, "COPE": {}, "previous optimum": {}}})
+    )
     assert "Static splits and COPE are made for 300 of the earlier matrices" in text
     assert "The previous optimum is tried at 500 of the later matrices" in text
-    assert "300" not in " ".join(judged_on(found | {"ratio": {OURS: {}}}))
+    assert "300" not in " ".join(describe_judged_traffic(found | {"ratio": {OURS: {}}}))
 
 
 def ring_with_demands() -> networkx.Graph:

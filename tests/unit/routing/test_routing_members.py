@@ -66,18 +66,18 @@ def test_training_comes_near_the_optimum(uneven: Instance) -> None:
     vectors = uneven.sample(300, 9)
     outputs = proposed.members.outputs(torch.as_tensor(vectors)).numpy()
     splits = np.concatenate([outputs[d, :, : len(b)] for d, b in enumerate(uneven.blocks)], axis=1)
-    predicted = uneven.utilisation(vectors, splits).max(axis=1)
+    predicted = uneven.compute_utilisation(vectors, splits).max(axis=1)
     even = np.concatenate([np.full(len(block), 1 / len(block)) for block in uneven.blocks])
-    naive = uneven.utilisation(vectors, even).max(axis=1)
-    best = uneven.optimal(vectors).mlu
+    naive = uneven.compute_utilisation(vectors, even).max(axis=1)
+    best = uneven.find_optimal(vectors).mlu
     assert (predicted - best).mean() < 0.3 * (naive - best).mean()
 
 
 def test_plain_trains_as_long_without_attacks(uneven: Instance) -> None:
     pricer = RoutingPricer(SplitNetwork(uneven), Training(100), Training(10))
-    plain = pricer.plain(4)
+    plain = pricer.make_plain_pricer(4)
     assert plain.first.steps == 130
     assert (plain.attack_every, plain.hard) == (0, 0.0)
-    assert pricer.plain(0).first.steps == 100
+    assert pricer.make_plain_pricer(0).first.steps == 100
     searching = replace(plain, attack_every=pricer.attack_every, refresh_every=pricer.refresh_every)
     assert replace(searching, first=pricer.first) == replace(pricer, hard=0.0)

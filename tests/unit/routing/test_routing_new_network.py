@@ -14,11 +14,11 @@ import pytest
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import instance
-from cg4ai.routing.demands.demand_models import least_mlu, modelled
-from cg4ai.routing.network.instance import built, network_of
-from cg4ai.routing.network.links import Reading
+from cg4ai.routing.demands.demand_models import least_mlu, make_demands
+from cg4ai.routing.network.instance import build_instance, network_of
+from cg4ai.routing.network.links import ReadingOptions
 from cg4ai.routing.network.new_network import new_network
-from cg4ai.routing.train.optimal import bottleneck
+from cg4ai.routing.train.optimal import find_bottleneck
 
 CITIES = {"Bern": (7.4, 46.9), "Basel": (7.6, 47.6), "Zürich": (8.5, 47.4), "Chur": (9.5, 46.85)}
 SPEEDS = [("Bern", "Basel", 10.0), ("Zürich", "Bern", 10.0), ("Basel", "Zürich", 4.0)]
@@ -57,7 +57,7 @@ def arcs_by_name(network: Any) -> dict[tuple[str, str], float]:
     }
 
 
-SPEED = Reading(capacity="speed")
+SPEED = ReadingOptions(capacity="speed")
 BOTH = {(a, b): c for s, t, c in SPEEDS for a, b in ((s, t), (t, s))}
 
 
@@ -74,8 +74,8 @@ def test_all_formats_are_the_same_network_with_names_order_and_coordinates(work:
         again = network_of("out.json")
         assert again.nodes == tuple(CITIES)
         assert arcs_by_name(again) == BOTH
-        assert made.draft.connected
-        assert made.draft.lengths() == "great circles, in km"
+        assert made.draft.is_connected
+        assert made.draft.describe_lengths() == "great circles, in km"
         bern_basel = again.arcs[0, 1].length
         assert bern_basel == pytest.approx(79.3, abs=1.0)  # as the crow flies
         written = json.loads(Path("out.json").read_text())
@@ -105,7 +105,7 @@ def test_labels_that_stand_twice_are_no_names(work: Path) -> None:
 
 
 def test_a_name_of_topohub_gets_capacities_and_demands(work: Path) -> None:
-    reading = Reading(default=10.0)
+    reading = ReadingOptions(default=10.0)
     made = new_network(Path("topozoo/Aarnet"), Path("o.json"), reading=reading, demands="gravity")
     assert len(made.network.nodes) == 19
     assert made.optimum is not None
@@ -135,7 +135,7 @@ def test_all_links_that_make_no_sense_are_named_at_once(work: Path) -> None:
     networkx.set_edge_attributes(wrong, {("0", "1"): -1, ("1", "2"): "inf"}, "capacity")
     networkx.write_graphml(wrong, "net.graphml")
     with pytest.raises(InvalidInput) as caught:
-        new_network(Path("net.graphml"), Path("o.json"), reading=Reading(default=1.0))
+        new_network(Path("net.graphml"), Path("o.json"), reading=ReadingOptions(default=1.0))
     assert "Bern-Basel" in str(caught.value)
     assert "must be finite, got 'inf'" in str(caught.value)
 
@@ -161,7 +161,7 @@ def test_loops_are_left_out_and_parallel_links_add_up(work: Path) -> None:
     assert "1 loop is left out" in loop
     assert "Chur-Chur (line " in loop
     assert "Bern-Basel" in parallel
-    strict = Reading(capacity="Speed", parallel="refuse")
+    strict = ReadingOptions(capacity="Speed", parallel="refuse")
     with pytest.raises(InvalidInput, match="links are parallel: Bern-Basel"):
         new_network(Path("net.graphml"), Path("p.json"), reading=strict)
 
@@ -174,9 +174,9 @@ def test_directions_are_those_of_the_file_or_of_the_user(work: Path) -> None:
     listed = table("b.csv", "source,target,capacity", *("A,B,5", "B,A,2", "B,C,3"))
     with pytest.raises(InvalidInput, match=r"both directions: A-B, B-A; say --directed"):
         new_network(listed, Path("p.json"))
-    directed = new_network(listed, Path("p.json"), reading=Reading(directed=True))
+    directed = new_network(listed, Path("p.json"), reading=ReadingOptions(directed=True))
     assert arcs_by_name(directed.network) == {("A", "B"): 5.0, ("B", "A"): 2.0, ("B", "C"): 3.0}
-    parallel = new_network(listed, Path("q.json"), reading=Reading(directed=False))
+    parallel = new_network(listed, Path("q.json"), reading=ReadingOptions(directed=False))
     assert arcs_by_name(parallel.network)["B", "A"] == 7.0
 
 
@@ -205,7 +205,7 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_written(work: Path) ->
     assert "2 links have a capacity of 0 or less: C-D (line 4), D-A (line 5)" in text
     assert not Path("o.json").exists()
     mended = table("ok.csv", "source,target,capacity", *("A,B,10", "B,C,", "A,C,7"))
-    made = new_network(mended, Path("o.json"), reading=Reading(default=4.0))
+    made = new_network(mended, Path("o.json"), reading=ReadingOptions(default=4.0))
     assert arcs_by_name(made.network)["B", "C"] == 4.0
 
 
@@ -239,7 +239,7 @@ def test_existing_files_stay(work: Path) -> None:
     with pytest.raises(InvalidInput, match=r"must end in \.json"):
         new_network(file, Path("o.xml"))
     with pytest.raises(InvalidInput, match="--default-capacity must be above 0"):
-        new_network(file, Path("p.json"), reading=Reading(default=0.0))
+        new_network(file, Path("p.json"), reading=ReadingOptions(default=0.0))
     with pytest.raises(InvalidInput, match="load must be above 0"):
         new_network(file, Path("p.json"), load=1.5)
 
@@ -260,17 +260,19 @@ def test_what_may_be_wrong_is_said(work: Path) -> None:
     assert "from 0.0001" in units
     assert "one unit?" in units
     assert "no coordinates" in places
-    assert not made.draft.connected
-    assert "there are no demands" in made.cautions()[0]
+    assert not made.draft.is_connected
+    assert "there are no demands" in made.list_cautions()[0]
     assert "CAUTION: there are no demands" in str(made)
 
 
 def test_one_way_links_are_connected_only_if_all_nodes_reach_all(work: Path) -> None:
     chain = table("c.csv", "source,target,capacity", *("A,B,1", "B,C,1"))
-    made = new_network(chain, Path("o.json"), reading=Reading(directed=True))
+    made = new_network(chain, Path("o.json"), reading=ReadingOptions(directed=True))
     assert "in both directions within 3 parts" in made.draft.cautions[0]
     ring = table("r.csv", "source,target,capacity", *("A,B,1", "B,C,1", "C,A,1"))
-    assert new_network(ring, Path("p.json"), reading=Reading(directed=True)).draft.connected
+    assert new_network(
+        ring, Path("p.json"), reading=ReadingOptions(directed=True)
+    ).draft.is_connected
 
 
 # ---- demands -------------------------------------------------------------------------------------
@@ -283,7 +285,7 @@ def ring() -> Path:
 
 def by_all_paths(network: Any) -> float:
     """The least MLU by every simple path there is: an oracle for small networks."""
-    return bottleneck(built(network, network.volumes, 100)).mlu
+    return find_bottleneck(build_instance(network, network.volumes, 100)).mlu
 
 
 def test_demands_of_a_list_and_of_a_matrix(work: Path) -> None:
@@ -325,11 +327,13 @@ def test_modelled_demands_fill_the_busiest_link_as_asked(work: Path, model: str)
 def test_models_leave_out_pairs_without_a_path(work: Path) -> None:
     lines = ("A,B,1", "B,C,1", "X,Y,1")
     file = table("parts.csv", "source,target,capacity", *lines)
-    network = new_network(file, Path("o.json"), reading=Reading(directed=True)).network
-    assert set(modelled(network, "uniform", 1.0)) == {(0, 1), (0, 2), (1, 2), (3, 4)}
+    network = new_network(file, Path("o.json"), reading=ReadingOptions(directed=True)).network
+    assert set(make_demands(network, "uniform", 1.0)) == {(0, 1), (0, 2), (1, 2), (3, 4)}
     demands = table("d.csv", "source,target,volume", *("A,B,1", "C,A,1", "A,Y,1"))
     with pytest.raises(InvalidInput, match="no path for C->A, A->Y"):
-        new_network(file, Path("p.json"), reading=Reading(directed=True), demands=str(demands))
+        new_network(
+            file, Path("p.json"), reading=ReadingOptions(directed=True), demands=str(demands)
+        )
     assert not Path("p.json").exists()
 
 
@@ -339,8 +343,8 @@ def test_the_best_routing_of_a_triangle_by_hand(work: Path) -> None:
     made = new_network(file, Path("o.json"), demands=str(demands))
     assert made.optimum is not None
     assert made.optimum.mlu == pytest.approx(9 / 6)  # two ways, of 2 and 4
-    assert "cannot be routed together" in made.cautions()[0]
-    assert "1.5 of its capacity" in made.cautions()[0]
+    assert "cannot be routed together" in made.list_cautions()[0]
+    assert "1.5 of its capacity" in made.list_cautions()[0]
     assert "--load" not in made.command
     assert least_mlu(made.network, {(0, 2): 3.0}).mlu == pytest.approx(0.5)
 
@@ -350,10 +354,10 @@ def test_too_few_paths_and_other_units_are_told_apart(work: Path) -> None:
     five = table("five.csv", "source,target,volume", "A,C,5")
     made = new_network(file, Path("o.json"), demands=str(five), paths=1)
     assert made.by_paths == pytest.approx(5 / 4)
-    assert "although other paths would do" in made.cautions()[0]
+    assert "although other paths would do" in made.list_cautions()[0]
     bits = table("bits.csv", "source,target,volume", "A,C,5e9")
     other = new_network(file, Path("p.json"), demands=str(bits))
-    assert "in one unit?" in other.cautions()[0]
+    assert "in one unit?" in other.list_cautions()[0]
 
 
 # ---- the command ---------------------------------------------------------------------------------

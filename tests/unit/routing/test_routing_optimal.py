@@ -44,14 +44,14 @@ def test_mlu_equals_scipy(case: tuple[str, int, int]) -> None:
     built = BUILT[case]
     B = np.vstack([built.sample(20, 5), built.demand_max, np.zeros_like(built.demand_max)])
     B[0, 0] = B[1, 2:] = 0
-    assert built.optimal(B).mlu == pytest.approx([scipy_mlu(built, b) for b in B], abs=1e-8)
+    assert built.find_optimal(B).mlu == pytest.approx([scipy_mlu(built, b) for b in B], abs=1e-8)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_splits_are_canonical(case: tuple[str, int, int]) -> None:
     built = BUILT[case]
     B = built.sample(8, 7)
-    routing = built.optimal(B, splits=True)
+    routing = built.find_optimal(B, splits=True)
     assert routing.splits is not None
     for b, mlu, split in zip(B, routing.mlu, routing.splits, strict=True):
         sums, loads = matrices(built, b)
@@ -78,12 +78,14 @@ def test_returned_splits_reach_the_mlu(case: tuple[str, int, int]) -> None:
     built = BUILT[case]
     B = built.sample(200, 11)
     B[:40, 0] = 0
-    routing = built.optimal(B, splits=True)
+    routing = built.find_optimal(B, splits=True)
     assert routing.splits is not None
     assert routing.splits.min() >= 0
     for block in built.blocks:
         assert routing.splits[:, block].sum(axis=1) == pytest.approx(1)
-    assert built.utilisation(B, routing.splits).max(axis=1) == pytest.approx(routing.mlu, abs=1e-7)
+    assert built.compute_utilisation(B, routing.splits).max(axis=1) == pytest.approx(
+        routing.mlu, abs=1e-7
+    )
     even = 1 / len(built.blocks[0])
     assert routing.splits[:40, built.blocks[0]] == pytest.approx(even)
 
@@ -91,7 +93,7 @@ def test_returned_splits_reach_the_mlu(case: tuple[str, int, int]) -> None:
 def test_splits_do_not_depend_on_the_order_of_the_vectors() -> None:
     built = BUILT["di-yuan", 10, 3]
     B = built.sample(50, 3)
-    forward, backward = (built.optimal(vectors, splits=True) for vectors in (B, B[::-1]))
+    forward, backward = (built.find_optimal(vectors, splits=True) for vectors in (B, B[::-1]))
     assert forward.splits is not None
     assert backward.splits is not None
     assert forward.splits == pytest.approx(backward.splits[::-1], abs=1e-6)
@@ -99,7 +101,7 @@ def test_splits_do_not_depend_on_the_order_of_the_vectors() -> None:
 
 def test_zero_demands_are_split_evenly() -> None:
     built = BUILT["abilene", 5, 5]
-    routing = built.optimal(np.zeros((1, 5)), splits=True)
+    routing = built.find_optimal(np.zeros((1, 5)), splits=True)
     assert routing.mlu == pytest.approx([0])
     assert routing.splits == pytest.approx(np.full((1, 25), 0.2))
 
@@ -108,7 +110,7 @@ def test_cost_equals_scipy_and_respects_capacity() -> None:
     built = instance("ta1", 10, 2)
     B = built.sample(12, 2)
     for splits in (False, True):
-        routing = built.optimal(B, splits=splits, objective="cost")
+        routing = built.find_optimal(B, splits=splits, objective="cost")
         assert routing.cost is not None
         assert (routing.splits is not None) == splits
         assert routing.mlu.max() <= 1 + 1e-7
@@ -120,13 +122,13 @@ def test_cost_equals_scipy_and_respects_capacity() -> None:
 def test_cost_outside_the_box_is_refused() -> None:
     built = instance("ta1", 10, 2)
     with pytest.raises(InvalidInput, match="vector 1 cannot be routed"):
-        built.optimal(np.stack([built.demand_max, 2 * built.demand_max]), objective="cost")
+        built.find_optimal(np.stack([built.demand_max, 2 * built.demand_max]), objective="cost")
 
 
 def test_an_unknown_objective_is_refused() -> None:
     built = BUILT["abilene", 5, 5]
     with pytest.raises(InvalidInput, match="'mlu' or 'cost', got 'delay'"):
-        built.optimal(built.demand_max, objective="delay")  # type: ignore[arg-type]
+        built.find_optimal(built.demand_max, objective="delay")  # type: ignore[arg-type]
 
 
 @settings(max_examples=40, deadline=None)
@@ -136,7 +138,7 @@ def test_mlu_grows_with_demands_and_scales(shares: list[float], more: float, whi
     b = np.array(shares) * built.demand_max
     larger = b.copy()
     larger[which] += more * (built.demand_max[which] - b[which])
-    small, large, half = built.optimal(np.stack([b, larger, b / 2])).mlu
+    small, large, half = built.find_optimal(np.stack([b, larger, b / 2])).mlu
     assert small <= large + 1e-9
     assert half == pytest.approx(small / 2, abs=1e-8)
 
@@ -144,7 +146,9 @@ def test_mlu_grows_with_demands_and_scales(shares: list[float], more: float, whi
 def test_a_long_warm_start_stays_exact() -> None:
     built = BUILT["abilene", 5, 5]
     B = built.sample(3000, 1)
-    assert built.optimal(B).mlu[2900:] == pytest.approx(built.optimal(B[2900:]).mlu, abs=1e-8)
+    assert built.find_optimal(B).mlu[2900:] == pytest.approx(
+        built.find_optimal(B[2900:]).mlu, abs=1e-8
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -154,8 +158,8 @@ def test_anchor_is_feasible_on_the_whole_box(case: tuple[str, int, int], load: f
     split = anchor(built, built.sample(200, 0))
     assert split.min() >= 0
     assert np.bincount(built.path_demand, split) == pytest.approx(1)
-    assert built.utilisation(built.demand_max, split).max() <= (1 if load < 1 else 1 + 1e-8)
-    assert built.utilisation(built.sample(2000, 1), split).max() <= 1 + 1e-8
+    assert built.compute_utilisation(built.demand_max, split).max() <= (1 if load < 1 else 1 + 1e-8)
+    assert built.compute_utilisation(built.sample(2000, 1), split).max() <= 1 + 1e-8
 
 
 def test_anchor_minimises_the_mean_mlu() -> None:
@@ -174,7 +178,7 @@ def test_anchor_minimises_the_mean_mlu() -> None:
         A_eq=np.c_[sums, np.zeros((len(sums), count))],
         b_eq=np.ones(len(sums)),
     )
-    reached = built.utilisation(B, anchor(built, B)).max(axis=1).mean()
+    reached = built.compute_utilisation(B, anchor(built, B)).max(axis=1).mean()
     assert reached == pytest.approx(full.fun, abs=1e-5)
 
 

@@ -10,7 +10,7 @@ from cg4ai.errors import InvalidSettings
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.settings import Recipe, RouteSettings
-from cg4ai.routing.train.problem import capacity, first_rows, margin, routing_problem
+from cg4ai.routing.train.problem import capacity, choose_margin, first_rows, routing_problem
 
 TINY = Recipe(scenarios=20, priced=20, first_steps=5, later_steps=5, batch_size=8)
 
@@ -29,7 +29,7 @@ def test_capacity_rows_are_utilisation(abilene: Instance) -> None:
     for block in abilene.blocks:
         splits[:, block] /= splits[:, block].sum(1, keepdims=True)
     found = requirement.violations(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
-    np.testing.assert_allclose(found, abilene.utilisation(vectors, splits) - 1)
+    np.testing.assert_allclose(found, abilene.compute_utilisation(vectors, splits) - 1)
     arcs = np.arange(7) % len(abilene.arcs)
     rows = requirement.rows_at(vectors, arcs, 0)
     values = rows.values(torch.as_tensor(splits)).numpy()
@@ -45,7 +45,7 @@ def test_anchors_keep_every_link_within_capacity(abilene: Instance) -> None:
         assert blocks.tolist() == list(range(5))
         outputs = members.outputs(torch.zeros(1, 5, dtype=torch.float64)).numpy()[:, 0]
         split = np.concatenate([outputs[d, : len(b)] for d, b in enumerate(abilene.blocks)])
-        assert abilene.utilisation(vertices, split).max() <= 1 + 1e-9
+        assert abilene.compute_utilisation(vertices, split).max() <= 1 + 1e-9
 
 
 def test_first_rows_hold_the_corner_and_captives(abilene: Instance) -> None:
@@ -64,9 +64,9 @@ def test_first_rows_hold_the_corner_and_captives(abilene: Instance) -> None:
 
 
 def test_margin_leaves_most_of_the_room() -> None:
-    assert margin(instance("abilene", 5, 3, load=0.99)) == pytest.approx(1e-3)
-    assert margin(instance("abilene", 5, 3, load=0.999)) == pytest.approx(1e-4)
-    assert margin(instance("abilene", 5, 3, load=1.0)) == pytest.approx(0.0, abs=1e-9)
+    assert choose_margin(instance("abilene", 5, 3, load=0.99)) == pytest.approx(1e-3)
+    assert choose_margin(instance("abilene", 5, 3, load=0.999)) == pytest.approx(1e-4)
+    assert choose_margin(instance("abilene", 5, 3, load=1.0)) == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(

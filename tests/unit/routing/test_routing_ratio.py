@@ -17,12 +17,12 @@ from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.proofs.structure_certificates import claim_array, sealed
+from cg4ai.proofs.structure_certificates import encode_claim, seal_arrays
 from cg4ai.records import Array
 from cg4ai.routing import instance
-from cg4ai.routing.network.description import described
+from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.classical import oblivious
+from cg4ai.routing.operate.classical import find_oblivious
 from cg4ai.routing.prove.flow_cells import FlowPrograms
 from cg4ai.routing.prove.ratio import (
     RatioAnchor,
@@ -74,13 +74,13 @@ def hostile(made: Instance) -> Array:
 
 
 def ratios(made: Instance, vectors: Array, splits: Array) -> Array:
-    return made.utilisation(vectors, splits).max(axis=1) / made.optimal(vectors).mlu
+    return made.compute_utilisation(vectors, splits).max(axis=1) / made.find_optimal(vectors).mlu
 
 
 def test_a_cell_is_no_worse_than_the_best_static_split(made: Instance) -> None:
     """Static splits are affine flows, so the least ratio of these is at most theirs."""
-    cell = FlowPrograms(made).cell(np.full(4, 0.1), np.ones(4))
-    assert 1 <= cell.ratio <= oblivious(made, made.region).level + 2e-3
+    cell = FlowPrograms(made).solve_cell(np.full(4, 0.1), np.ones(4))
+    assert 1 <= cell.ratio <= find_oblivious(made, made.region).level + 2e-3
     vectors = hostile(made) / made.demand_max
     flows = vectors @ cell.slope.T + cell.offset
     assert flows.min() >= -1e-7
@@ -91,9 +91,9 @@ def test_a_cell_is_no_worse_than_the_best_static_split(made: Instance) -> None:
 def test_the_anchor_keeps_its_ratio_and_cells_lower_it(made: Instance, anchor: RatioAnchor) -> None:
     vectors = hostile(made)
     splits = anchor.members.outputs(torch.as_tensor(vectors))[0].numpy()
-    assert made.unrouted(splits) < 1e-12
+    assert made.compute_unrouted(splits) < 1e-12
     assert ratios(made, vectors, splits).max() <= anchor.ratio
-    assert anchor.ratio < anchor.whole < oblivious(made).level
+    assert anchor.ratio < anchor.whole < find_oblivious(made).level
     assert anchor.leaves == 6
 
 
@@ -114,8 +114,8 @@ def test_any_network_behind_the_shields_keeps_ratio_and_capacities(
     assert ratios(made, vectors, alone).max() > anchor.ratio  # else nothing is shown
     splits = np.asarray(router.predict(vectors))
     assert ratios(made, vectors, splits).max() <= anchor.ratio + 1e-9
-    assert made.utilisation(vectors, splits).max() <= 1 + 1e-9
-    assert made.unrouted(splits) < 1e-9
+    assert made.compute_utilisation(vectors, splits).max() <= 1 + 1e-9
+    assert made.compute_unrouted(splits) < 1e-9
 
 
 def test_the_capacity_shield_does_not_undo_the_ratio(made: Instance, anchor: RatioAnchor) -> None:
@@ -124,9 +124,9 @@ def test_the_capacity_shield_does_not_undo_the_ratio(made: Instance, anchor: Rat
     random = np.random.default_rng(5)
     vectors = random.uniform(0.85, 1, (500, 4)) * made.demand_max
     splits = anchor.members.outputs(torch.as_tensor(vectors))[0]
-    assert made.utilisation(vectors, splits.numpy()).max() > 1
-    moved = outer.restored(torch.as_tensor(vectors), splits).numpy()
-    assert made.utilisation(vectors, moved).max() <= 1 + 1e-9
+    assert made.compute_utilisation(vectors, splits.numpy()).max() > 1
+    moved = outer.repair_outputs(torch.as_tensor(vectors), splits).numpy()
+    assert made.compute_utilisation(vectors, moved).max() <= 1 + 1e-9
     assert ratios(made, vectors, moved).max() <= anchor.ratio + 1e-9
 
 
@@ -138,7 +138,7 @@ def arrays(made: Instance, router: Ensemble, anchor: RatioAnchor) -> Arrays:
 
 
 def test_the_checker_accepts_and_says_what_is_proven(arrays: Arrays, anchor: RatioAnchor) -> None:
-    found = verdict(sealed(arrays))
+    found = verdict(seal_arrays(arrays))
     assert isinstance(found, RatioVerdict)
     assert found.claim.ratio == anchor.ratio
     assert found.cells == 6
@@ -146,7 +146,7 @@ def test_the_checker_accepts_and_says_what_is_proven(arrays: Arrays, anchor: Rat
 
 
 def changed(arrays: Arrays, name: str, change: Any) -> bytes:
-    return sealed({**arrays, name: np.asarray(change(arrays[name].copy()))})
+    return seal_arrays({**arrays, name: np.asarray(change(arrays[name].copy()))})
 
 
 def put(place: Any, value: Any) -> Any:
@@ -193,16 +193,16 @@ def test_a_safe_split_that_overloads_is_rejected(made: Instance, arrays: Arrays)
     first = np.zeros(len(made.path_demand))
     first[[block[0] for block in made.blocks]] = 1.0
     with pytest.raises(Rejected, match="safe split loads"):
-        verdict(sealed({**arrays, "safe_split": first}))
+        verdict(seal_arrays({**arrays, "safe_split": first}))
 
 
 def test_missing_and_further_arrays_are_rejected(arrays: Arrays) -> None:
     with pytest.raises(Rejected, match="missing"):
-        verdict(sealed({name: array for name, array in arrays.items() if name != "unit"}))
+        verdict(seal_arrays({name: array for name, array in arrays.items() if name != "unit"}))
     with pytest.raises(Rejected, match="of no use"):
-        verdict(sealed({**arrays, "more": np.zeros(1)}))
+        verdict(seal_arrays({**arrays, "more": np.zeros(1)}))
     with pytest.raises(Rejected, match="must be an object"):
-        verdict(sealed({**arrays, "claim": claim_array({"kind": "ratio"})}))
+        verdict(seal_arrays({**arrays, "claim": encode_claim({"kind": "ratio"})}))
 
 
 def test_sets_without_a_ratio_are_refused(made: Instance) -> None:
@@ -234,14 +234,14 @@ def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any]) -> 
 
 @pytest.fixture(scope="module")
 def folder(made: Instance, router: Ensemble, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    router.about.update({"application": "routing", **described(made)})
+    router.about.update({"application": "routing", **describe_instance(made)})
     folder = tmp_path_factory.mktemp("router")
     router.save(folder)
     return folder
 
 
 def test_the_router_that_is_shipped_is_compared(arrays: Arrays, folder: Path) -> None:
-    found = verdict(sealed(arrays))
+    found = verdict(seal_arrays(arrays))
     assert isinstance(found, RatioVerdict)
     assert "two shields" not in "".join(compare(found.claim, folder))
     for name, said in (
@@ -251,7 +251,7 @@ def test_the_router_that_is_shipped_is_compared(arrays: Arrays, folder: Path) ->
         ("capacity", "other links"),
         ("incidence", "other links|network"),
     ):
-        claim = verdict(sealed(arrays)).claim
+        claim = verdict(seal_arrays(arrays)).claim
         setattr(claim, name, getattr(claim, name) * 0.5)
         with pytest.raises(Rejected, match=said):
             compare(claim, folder)
@@ -265,10 +265,10 @@ def test_a_router_without_the_shield_of_the_ratio_is_rejected(
     assert isinstance(outer.inner, ShieldedMembers)
     bare = ShieldedMembers(outer.inner.inner, outer.shield)
     single = Ensemble((replace(router.parts[0], members=bare),), router.layout)
-    single.about.update({"application": "routing", **described(made)})
+    single.about.update({"application": "routing", **describe_instance(made)})
     single.save(tmp_path)
     with pytest.raises(Rejected, match="two shields"):
-        compare(verdict(sealed(arrays)).claim, tmp_path)
+        compare(verdict(seal_arrays(arrays)).claim, tmp_path)
 
 
 def tampered(folder: Path, to: Path, change: Any) -> Path:
@@ -344,7 +344,7 @@ def test_a_shield_that_leaves_alone_what_is_nearly_as_good_is_rejected(
     made: Instance, arrays: Arrays, folder: Path, tmp_path: Path
 ) -> None:
     prices = arrays["rule_prices"] / HUGE
-    data = sealed({**arrays, "capacity": arrays["capacity"] * HUGE, "rule_prices": prices})
+    data = seal_arrays({**arrays, "capacity": arrays["capacity"] * HUGE, "rule_prices": prices})
     forged = tampered(folder, tmp_path, acts_everywhere)
     vectors = hostile(made)
     splits = np.asarray(load(forged).predict(vectors))
@@ -368,7 +368,7 @@ def test_a_shield_that_leaves_alone_what_is_nearly_as_good_is_rejected(
 def test_what_breaks_the_ratio_in_a_folder_is_rejected(
     made: Instance, arrays: Arrays, folder: Path, tmp_path: Path, change: Any, said: str
 ) -> None:
-    found = verdict(sealed(arrays))
+    found = verdict(seal_arrays(arrays))
     assert isinstance(found, RatioVerdict)
     claim = found.claim
     compare(claim, tampered(folder, tmp_path, lambda content, stored: None))
@@ -377,7 +377,7 @@ def test_what_breaks_the_ratio_in_a_folder_is_rejected(
         vectors = hostile(made)
         splits = np.asarray(load(forged).predict(vectors))
         broken = ratios(made, vectors, splits).max() > claim.ratio + 1e-6
-        assert broken or made.unrouted(splits) > 0.1  # else nothing is shown
+        assert broken or made.compute_unrouted(splits) > 0.1  # else nothing is shown
     with pytest.raises(Rejected, match=said):
         compare(claim, forged)
 

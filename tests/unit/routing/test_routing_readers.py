@@ -12,7 +12,7 @@ from cg4ai.routing import CONFIGURATIONS, Network, instance
 from cg4ai.routing.network.instance import READERS
 from cg4ai.routing.network.network import Arc
 from cg4ai.routing.network.readers import read_native, read_xml
-from cg4ai.routing.network.sndlib import by_name
+from cg4ai.routing.network.sndlib import load_by_name
 
 SNDLIB = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "sndlib"
 
@@ -452,7 +452,7 @@ def test_every_reader_is_reached_by_its_ending() -> None:
 @pytest.mark.skipif(not SNDLIB.is_dir(), reason="SNDlib's native files are not here")
 @pytest.mark.parametrize("name", sorted({configuration[0] for configuration in CONFIGURATIONS}))
 def test_native_files_agree_with_the_networks_by_name(name: str) -> None:
-    own, named = read_native(SNDLIB / f"{name}.txt"), by_name(name)
+    own, named = read_native(SNDLIB / f"{name}.txt"), load_by_name(name)
     assert own.nodes == named.nodes
     assert own.arcs.keys() == named.arcs.keys()
     other = [ends for ends in own.arcs if own.arcs[ends].capacity != named.arcs[ends].capacity]

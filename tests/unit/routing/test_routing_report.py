@@ -9,8 +9,8 @@ import pytest
 
 from cg4ai.records import StopReason, Strength
 from cg4ai.report.terminal import render_text
-from cg4ai.routing.operate.failure_study import shown
-from cg4ai.routing.pages.report import speed, story
+from cg4ai.routing.operate.failure_study import format_outcome
+from cg4ai.routing.pages.report import format_speed, make_routing_story
 
 SUMMARY: dict[str, Any] = {
     "network": "tiny",
@@ -49,7 +49,7 @@ SUMMARY: dict[str, Any] = {
 
 
 def report(summary: dict[str, Any], *, verbose: bool = True) -> str:
-    return render_text(story(summary), verbose=verbose)
+    return render_text(make_routing_story(summary), verbose=verbose)
 
 
 @pytest.mark.parametrize(("worst", "said"), [(1.19, True), (0.995, False)])
@@ -77,7 +77,7 @@ def test_what_a_shield_moves_towards_fits_the_set_which_may_be_no_box() -> None:
 
 
 def test_a_demand_that_is_not_all_routed_is_no_guarantee() -> None:
-    (found,) = story(SUMMARY | {"unrouted": 0.67}).findings
+    (found,) = make_routing_story(SUMMARY | {"unrouted": 0.67}).findings
     assert (found.kept, found.strength) == (False, Strength.VIOLATED)
     assert "67 % of a demand is not routed" in found.coverage
 
@@ -93,14 +93,14 @@ def test_routers_for_cost_are_compared_by_cost() -> None:
 
 def test_a_batch_a_single_answer_and_a_program_stand_side_by_side() -> None:
     seconds = {"single_answer_s": 4.9e-4, "batch_answer_s": 3.3e-6, "program_answer_s": 1.9e-4}
-    (line,) = speed(SUMMARY | seconds | {"timed": 1000})
+    (line,) = format_speed(SUMMARY | seconds | {"timed": 1000})
     assert re.findall(r"[\d.]+ ms", line) == ["0.49 ms", "0.0033 ms", "0.19 ms"]
     assert "in a batch of 1,000" in line
     older = {"predict_1000_s": 0.0033, "highs_1000_s": 0.19, "speedup": 57.6}
-    (line,) = speed(SUMMARY | older)
+    (line,) = format_speed(SUMMARY | older)
     assert "times" not in line
     assert "Single answers were not timed" in line
-    assert speed(SUMMARY) == []
+    assert format_speed(SUMMARY) == []
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_the_optimum_is_said_to_be_of_these_paths() -> None:
 def test_columns_of_failures_name_the_capacities_that_they_are_of() -> None:
     row = {"failure": "a-b", "outcome": "shielded", "capacity_factor": 0.5}
     row |= {"level": 0.4, "mean_mlu_gap": 0.1, "max_mlu_gap": 0.2, "worst_utilisation": 0.8}
-    named = {name for name, value in shown(row).items() if isinstance(value, float)}
+    named = {name for name, value in format_outcome(row).items() if isinstance(value, float)}
     real = {name for name in named if "real" in name}
     assert len(named) == 5
     assert {name.endswith(" of capacity x 0.5") for name in named - real} == {True}
     (name,) = real
-    assert shown(row)[name] == 0.4
+    assert format_outcome(row)[name] == 0.4
 
 
 def test_what_was_left_out_and_scaled_is_in_the_first_lines() -> None:
@@ -154,7 +154,7 @@ def test_what_was_left_out_and_scaled_is_in_the_first_lines() -> None:
     lines = report(SUMMARY | {"notes": notes, "scale": 1.0}).splitlines()
     assert lines[0] == "Of 132 demands the 2 largest are routed, 4% of the volume."
     assert "(load 0.99)" in lines[1]
-    assert lines[2] == story(SUMMARY).headline
+    assert lines[2] == make_routing_story(SUMMARY).headline
 
 
 @pytest.mark.parametrize(("count", "said"), [(1, "(a->b);"), (7, " and 2 more)")])
@@ -163,7 +163,9 @@ def test_links_that_resist_a_proof_are_counted(count: int, said: str) -> None:
     proof = {"proof": {"resisting": left, "best_bound": 1.1}}
     text = report(SUMMARY | proof | {"strength": Strength.ATTACKED, "guarantee": "certified"})
     assert f"NOT PROVEN for {count} link" in text
-    (found,) = story(SUMMARY | {"strength": "attacked", "guarantee": "certified"}).findings
+    (found,) = make_routing_story(
+        SUMMARY | {"strength": "attacked", "guarantee": "certified"}
+    ).findings
     assert (found.kept, found.asked) == (True, "certified")
     assert said in text
 
@@ -199,4 +201,4 @@ def test_what_rounds_to_nothing_is_not_less_than_nothing() -> None:
     text = report(SUMMARY | {"objective": "cost", "mean_cost_gap": -1e-9})
     assert "+0.00 %" in text
     row = {"failure": "a-b", "outcome": "shielded", "mean_mlu_gap": -2e-17, "max_mlu_gap": 0.01}
-    assert (shown(row)["mean gap"], shown(row)["largest gap"]) == (0.0, 0.01)
+    assert (format_outcome(row)["mean gap"], format_outcome(row)["largest gap"]) == (0.0, 0.01)

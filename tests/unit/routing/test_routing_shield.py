@@ -16,7 +16,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.train.members import SplitNetwork
-from cg4ai.routing.train.shield import adversarial, measure_shield, record_cuts, shield
+from cg4ai.routing.train.shield import measure_shield, record_cuts, sample_adversarial, shield
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +36,12 @@ def router(made: Instance) -> Ensemble:
 
 def test_no_link_is_overloaded_and_splits_stay_splits(made: Instance, router: Ensemble) -> None:
     shielded = shield(made, router)
-    vectors = adversarial(made, shielded, 4000, seed=1)
+    vectors = sample_adversarial(made, shielded, 4000, seed=1)
     assert vectors.shape == (4000, 2)
     assert ((vectors >= 0) & (vectors <= made.demand_max)).all()
     explained = shielded.predict(vectors, explain=True)
-    before = made.utilisation(vectors, router.predict(vectors)).max(axis=1)
-    after = made.utilisation(vectors, explained.outputs).max(axis=1)
+    before = made.compute_utilisation(vectors, router.predict(vectors)).max(axis=1)
+    after = made.compute_utilisation(vectors, explained.outputs).max(axis=1)
     assert before.max() > 1.05
     assert after.max() <= 1 + 1e-12
     np.testing.assert_array_equal(explained.theta > 0, before > 1)
@@ -55,19 +55,19 @@ def test_no_link_is_overloaded_and_splits_stay_splits(made: Instance, router: En
 def test_the_anchor_is_proven_at_the_corner(made: Instance, router: Ensemble) -> None:
     check = shield(made, router).checks[0]
     assert check.exact
-    corner = float(made.optimal(made.demand_max[None]).mlu[0])
+    corner = float(made.find_optimal(made.demand_max[None]).mlu[0])
     assert check.room == pytest.approx(1 - corner, abs=1e-7)
 
 
 def test_measures_agree_with_predictions(made: Instance, router: Ensemble) -> None:
     shielded = shield(made, router)
     vectors = made.sample(500, 2)
-    best = made.optimal(vectors).mlu
+    best = made.find_optimal(vectors).mlu
     report = measure_shield(made, shielded, vectors=vectors, best=best, inputs=2000, seed=2)
     assert report.inputs == 2000
     assert report.worst <= 1 + 1e-12 < report.worst_unshielded
     assert report.unrouted == pytest.approx(0, abs=1e-12)
-    assert made.unrouted(0.9 * shielded.predict(vectors)) == pytest.approx(0.1)
+    assert made.compute_unrouted(0.9 * shielded.predict(vectors)) == pytest.approx(0.1)
     assert 0 < report.acting < report.adversarial_acting < 1
     assert 0 < report.mean_theta <= report.largest_theta <= 1
     assert report.mean_gap != report.mean_gap_unshielded
@@ -94,7 +94,7 @@ def _capacity(made: Instance) -> cg4ai.rules.Linear:
 def test_stored_cuts_are_labelled_where_they_hold(made: Instance, router: Ensemble) -> None:
     cuts = np.concatenate([made.demand_max[None], made.sample(50, 4)])
     copy = Ensemble(router.parts, router.layout)
-    good = made.utilisation(cuts, router.predict(cuts)).max(axis=1) <= 1 + 1e-6
+    good = made.compute_utilisation(cuts, router.predict(cuts)).max(axis=1) <= 1 + 1e-6
     assert record_cuts(made, copy, cuts) == good.sum()
     labels = copy.predict(cuts, explain=True).labels
     np.testing.assert_array_equal(labels, np.where(good, "audited", "unverified"))
@@ -103,6 +103,6 @@ def test_stored_cuts_are_labelled_where_they_hold(made: Instance, router: Ensemb
 
 def test_an_anchor_that_overloads_the_corner_is_refused(made: Instance, router: Ensemble) -> None:
     first = np.concatenate([np.eye(len(block))[0] for block in made.blocks])
-    assert made.utilisation(made.demand_max, first).max() > 1
+    assert made.compute_utilisation(made.demand_max, first).max() > 1
     with pytest.raises(InvalidInput, match="does not keep capacity"):
-        router.shielded(first, _capacity(made))
+        router.apply_shield(first, _capacity(made))

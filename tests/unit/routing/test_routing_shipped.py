@@ -21,7 +21,7 @@ from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
 from cg4ai.records import Array
 from cg4ai.routing import Instance, anchor, instance
-from cg4ai.routing.network.description import described, restored
+from cg4ai.routing.network.description import describe_instance, restore_instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import capacity
 from cg4ai_checker import Rejected, check
@@ -72,7 +72,7 @@ def with_link(made: Instance, arc: tuple[Any, Any], path: int | None = None) -> 
 @pytest.mark.parametrize("limits", [{}, {"least": 0.1}, {"hose": 0.8}, {"least": 0.1, "hose": 0.8}])
 def test_sets_of_demands_of_every_kind_are_accepted(limits: Any, tmp_path: Path) -> None:
     made = small(**limits)
-    said = said_of(tmp_path, made, safe_split(made), described(made))
+    said = said_of(tmp_path, made, safe_split(made), describe_instance(made))
     assert "capacities of the network" in said[-1]
 
 
@@ -82,7 +82,7 @@ def refused(folder: Path, made: Instance, about: Description, words: str) -> Non
         said_of(folder, made, safe_split(made), about)
     load(folder)  # the mixture itself is as it was
     with pytest.raises(RunFolderError, match="what its network is"):
-        restored(about)
+        restore_instance(about)
 
 
 def test_names_of_nodes_that_are_no_texts_are_refused(tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ def test_names_of_nodes_that_are_no_texts_are_refused(tmp_path: Path) -> None:
     made = small()
     source, target = made.arcs[0]
     more = with_link(made, (int(source), int(target)))
-    refused(tmp_path, more, described(more), "must be text")
+    refused(tmp_path, more, describe_instance(more), "must be text")
 
 
 def test_links_named_twice_are_refused(tmp_path: Path) -> None:
     made = small()
     more = with_link(made, made.arcs[0])
-    refused(tmp_path, more, described(more), "a link twice")
+    refused(tmp_path, more, describe_instance(more), "a link twice")
 
 
 def test_a_path_that_goes_over_a_link_twice_is_refused(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_path_that_goes_over_a_link_twice_is_refused(tmp_path: Path) -> None:
     paths = list(made.paths)
     paths[number] = (*path[:2], *path)
     more = replace(more, paths=paths)
-    refused(tmp_path, more, described(more), "a node twice")
+    refused(tmp_path, more, describe_instance(more), "a node twice")
 
 
 def with_kind(kind: str) -> Callable[[Description], None]:
@@ -129,7 +129,7 @@ def with_kind(kind: str) -> Callable[[Description], None]:
 def test_a_set_of_demands_that_is_said_otherwise_is_refused(change: Any, tmp_path: Path) -> None:
     """Of a box with the limits of a polytope the loader took the box, the checker the limits."""
     made = small(hose=0.8)
-    about = described(made)
+    about = describe_instance(made)
     change(about["demand_set"])
     refused(tmp_path, made, about, "set of demands")
 
@@ -142,4 +142,4 @@ def test_shares_below_zero_are_rejected_though_loads_are_within_capacities(tmp_p
     large = replace(made, capacity=made.capacity * 5)
     assert np.bincount(made.path_demand, split) == pytest.approx(1)
     with pytest.raises(Rejected, match="below 0"):
-        said_of(tmp_path, large, split, described(large))
+        said_of(tmp_path, large, split, describe_instance(large))

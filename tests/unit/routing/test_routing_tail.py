@@ -20,7 +20,7 @@ def abilene():
 def test_prices_never_exceed_the_optimum_and_nearly_always_reach_it(abilene):
     least = LeastMlu(abilene, abilene.sample(300, 1))
     vectors = abilene.sample(500, 2)
-    optimal = abilene.optimal(vectors).mlu
+    optimal = abilene.find_optimal(vectors).mlu
     bound = least(torch.as_tensor(vectors)).numpy()
     assert (bound <= optimal + 1e-7).all()
     assert np.mean(optimal - bound < 1e-6) > 0.95
@@ -38,17 +38,17 @@ def test_the_tail_holds_the_worst_vectors_with_the_level_they_should_keep(abilen
     )
     vectors, levels = tail.find(predict, seed=3)
     assert len(vectors) == len(levels) == 7
-    optimal = abilene.optimal(vectors).mlu
-    predicted = abilene.utilisation(vectors, np.tile(even.numpy(), (7, 1))).max(axis=1)
+    optimal = abilene.find_optimal(vectors).mlu
+    predicted = abilene.compute_utilisation(vectors, np.tile(even.numpy(), (7, 1))).max(axis=1)
     assert (predicted > levels).all()
     np.testing.assert_allclose(levels, optimal + 0.05, atol=1e-6)
     assert (np.diff(predicted - optimal) <= 1e-9).all()
     # none of many other vectors is much worse than the worst found
     others = abilene.sample(2000, 9)
-    gaps = abilene.utilisation(others, np.tile(even.numpy(), (2000, 1))).max(axis=1)
-    gaps = gaps - abilene.optimal(others).mlu
+    gaps = abilene.compute_utilisation(others, np.tile(even.numpy(), (2000, 1))).max(axis=1)
+    gaps = gaps - abilene.find_optimal(others).mlu
     assert (predicted - optimal)[0] > 0.9 * gaps.max()
-    assert len(tail.hardest(predict, seed=3)) == 20
+    assert len(tail.find_hardest(predict, seed=3)) == 20
 
 
 def test_a_router_within_the_allowance_has_no_tail(abilene):

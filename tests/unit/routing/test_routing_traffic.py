@@ -107,10 +107,10 @@ def triangle(names: tuple[str, ...] = ("A", "B", "C")) -> networkx.Graph:
 def test_vectors_follow_the_instance_and_its_scale() -> None:
     made = instance(triangle(), 2, 2)
     assert made.demand_names == ["C->A", "A->B"]
-    found = Traffic(TIMES, NODES, MATRICES).vectors(made)
+    found = Traffic(TIMES, NODES, MATRICES).to_vectors(made)
     np.testing.assert_allclose(found, made.scale * np.array([[2, 5], [1, 9], [2, 2]]))
     with pytest.raises(InvalidInput, match=r"no node 'Bonn' \(did you mean 'Born'\?\)"):
-        Traffic(TIMES, ("A", "Born", "C"), MATRICES).vectors(
+        Traffic(TIMES, ("A", "Born", "C"), MATRICES).to_vectors(
             instance(triangle(("A", "Bonn", "C")), 2)
         )
     with pytest.raises(
@@ -124,12 +124,12 @@ def test_traffic_is_split_by_time_or_share() -> None:
     whole = Traffic(tuple(times), ("A", "B"), np.arange(40.0).reshape(10, 2, 2) * [[0, 1], [1, 0]])
     early, late = whole.split("2004-03-04T12:00")
     assert (early.times, late.times) == (tuple(times[:4]), tuple(times[4:]))
-    assert whole.before("2004-03-02").times == tuple(times[:1])
+    assert whole.take_before("2004-03-02").times == tuple(times[:1])
     assert [len(part) for part in whole.split("0.75")] == [7, 3]
-    assert whole.first(0.3).times == tuple(times[:3])
+    assert whole.take_first(0.3).times == tuple(times[:3])
     np.testing.assert_array_equal(late.matrices, whole.matrices[4:])
     numbered = Traffic(("8", "9", "10"), ("A", "B"), np.zeros((3, 2, 2)))
-    assert numbered.before("10").times == ("8", "9")  # as numbers, not as texts
+    assert numbered.take_before("10").times == ("8", "9")  # as numbers, not as texts
     for bad in ("2003", "2005-01-01", "1.5"):
         with pytest.raises(InvalidInput, match="split at"):
             whole.split(bad)

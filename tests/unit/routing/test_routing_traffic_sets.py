@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from cg4ai.errors import InvalidInput
-from cg4ai.routing.demands.traffic_sets import contained, from_traffic, worst_optimum
-from cg4ai.routing.network.instance import instance, on_set
+from cg4ai.routing.demands.traffic_sets import compute_contained_share, from_traffic, worst_optimum
+from cg4ai.routing.network.instance import instance, restrict_to_set
 from cg4ai.rules.regions import Box, Polytope
 
 ENDS = [("A", "B"), ("A", "C"), ("B", "C"), ("C", "A")]
@@ -22,7 +22,7 @@ def test_all_that_was_seen_lies_inside_and_no_more_than_headroom() -> None:
     seen = measured()
     region = from_traffic(seen, ENDS, headroom=1.5, budget=True)
     assert isinstance(region, Polytope)
-    assert contained(region, seen) == 1.0
+    assert compute_contained_share(region, seen) == 1.0
     np.testing.assert_allclose(region.box.upper, 1.5 * seen.max(axis=0))
     # A sends two demands and C receives two; all others send or receive one
     sums = np.stack([seen[:, 0] + seen[:, 1], seen[:, 1] + seen[:, 2], seen.sum(axis=1)], 1)
@@ -38,7 +38,7 @@ def test_all_that_was_seen_lies_inside_and_no_more_than_headroom() -> None:
 def test_cover_takes_the_least_rank_that_covers(cover: float, hose: bool) -> None:
     seen = measured()
     region = from_traffic(seen, ENDS, cover=cover, headroom=1.0, hose=hose)
-    assert contained(region, seen) >= cover
+    assert compute_contained_share(region, seen) >= cover
     sums = np.stack([seen[:, 0] + seen[:, 1], seen[:, 1] + seen[:, 2]], 1)
     values = np.hstack([seen, sums]) if hose else seen
     ranked = np.sort(values, axis=0)
@@ -70,10 +70,10 @@ def test_climbing_finds_the_worst_vertex() -> None:
     plain = instance(square(), 5, 3)
     ends = plain.ends
     seen = np.random.default_rng(1).uniform(0.2, 1, (50, 5)) * plain.demand_max
-    made = on_set(plain, from_traffic(seen, ends), load=0.9)
+    made = restrict_to_set(plain, from_traffic(seen, ends), load=0.9)
     found = worst_optimum(made, seen[:5] * made.scale)
     assert made.region.contains(found.vector[None])[0]
-    assert found.found == pytest.approx(made.optimal(found.vector[None]).mlu[0])
+    assert found.found == pytest.approx(made.find_optimal(found.vector[None]).mlu[0])
     assert found.bound == pytest.approx(0.9)
     assert found.found <= found.bound + 1e-9
     # the optimum is convex, so that its maximum lies at a vertex: try all of them
@@ -89,7 +89,7 @@ def test_climbing_finds_the_worst_vertex() -> None:
                 vertices.append(np.linalg.solve(chosen, limits[list(rows)]))
     corners = np.unique(np.round(np.array(vertices), 9), axis=0)
     corners = np.maximum(corners[region.contains(corners)], 0.0)
-    assert found.found == pytest.approx(made.optimal(corners).mlu.max(), rel=1e-6)
+    assert found.found == pytest.approx(made.find_optimal(corners).mlu.max(), rel=1e-6)
 
 
 @pytest.mark.parametrize(

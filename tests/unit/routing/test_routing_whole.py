@@ -18,7 +18,7 @@ from cg4ai.members import layers
 from cg4ai.proofs.certificate import CERTIFICATE_FILE
 from cg4ai.routing import Instance, Utilisation, instance
 from cg4ai.routing.demands.sets import FreshDemands
-from cg4ai.routing.network.sndlib import by_name
+from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.options import ALL, demands_of
 from cg4ai.routing.settings import Recipe, RouteSettings
 from cg4ai.routing.train import effort as sizes
@@ -33,7 +33,7 @@ def geant() -> Instance:
 
 
 def test_all_demands_of_a_network_are_taken(geant: Instance) -> None:
-    assert len(geant.demand_max) == len(by_name("geant").volumes) == 462
+    assert len(geant.demand_max) == len(load_by_name("geant").volumes) == 462
     assert not any("largest are routed" in note for note in geant.notes)
 
 
@@ -54,9 +54,9 @@ def test_up_to_75_paths_nothing_is_less_than_before() -> None:
         (sizes.SCREENED, 50_000),
         (sizes.SHIELDED, 20_000),
     ):
-        assert sizes.affordable(wanted, budget, 75) == wanted
-        assert sizes.affordable(wanted, budget, 4446) < wanted
-        assert sizes.affordable(50, budget, 10**9) == 50
+        assert sizes.count_affordable(wanted, budget, 75) == wanted
+        assert sizes.count_affordable(wanted, budget, 4446) < wanted
+        assert sizes.count_affordable(50, budget, 10**9) == 50
     assert [sizes.joint_rate(demands) for demands in (5, 15, 30)] == [0.02] * 3
     assert sizes.joint_rate(1482) == 0.01
     steps = [sizes.joint_steps(demands) for demands in (5, 15, 50, 132, 662, 1482)]
@@ -64,9 +64,9 @@ def test_up_to_75_paths_nothing_is_less_than_before() -> None:
 
 
 def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
-    assert not sizes.joint_wide(5, "cpu")
-    assert not sizes.joint_wide(132, "cuda")
-    assert sizes.joint_wide(15, "cuda:1")
+    assert not sizes.is_joint_wide(5, "cpu")
+    assert not sizes.is_joint_wide(132, "cuda")
+    assert sizes.is_joint_wide(15, "cuda:1")
     assert sizes.joint_steps(15, wide=True) == 2875 // 2
     assert sizes.joint_batch(wide=True) == 4 * sizes.joint_batch() == 1536
     assert sizes.joint_batch(mixed=False) == 256
@@ -75,11 +75,14 @@ def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
 
 def test_given_numbers_of_vectors_stay_as_they_are() -> None:
     asked = RouteSettings(network="geant")
-    usual = asked.sized(1386)
+    usual = asked.fill_sample_sizes(1386)
     assert (usual.validation, usual.shield_inputs, usual.timed) == (1443, 2886, 288)
-    assert (asked.sized(45).validation, asked.sized(45).timed) == (10_000, 1000)
+    assert (asked.fill_sample_sizes(45).validation, asked.fill_sample_sizes(45).timed) == (
+        10_000,
+        1000,
+    )
     given = replace(asked, validation=7, shield_inputs=9, timed=3)
-    assert given.sized(10**6) == given
+    assert given.fill_sample_sizes(10**6) == given
 
 
 def test_utilisation_network_and_rule_agree_on_a_sparse_network(geant: Instance) -> None:
@@ -87,7 +90,7 @@ def test_utilisation_network_and_rule_agree_on_a_sparse_network(geant: Instance)
     made = np.random.default_rng(0)
     splits = made.uniform(size=(6, len(geant.path_demand)))
     vectors = geant.sample(6, 1)
-    wanted = geant.utilisation(vectors, splits)
+    wanted = geant.compute_utilisation(vectors, splits)
     b, y = torch.as_tensor(vectors), torch.as_tensor(splits)
     np.testing.assert_allclose(Utilisation(geant).values(b, y).numpy(), wanted, rtol=1e-12)
     loads = joint_network(geant, hidden=(4,), stages=1).loads
@@ -106,7 +109,7 @@ def test_a_softmax_over_uneven_groups_is_that_of_each_group() -> None:
     values = torch.randn(2, sum(groups), 5, dtype=torch.float64)
     parts = torch.split(values, list(groups), dim=1)
     wanted = torch.cat([part.softmax(1) for part in parts], dim=1)
-    assert torch.equal(layers.grouped_softmax(values, groups), wanted)
+    assert torch.equal(layers.apply_grouped_softmax(values, groups), wanted)
 
 
 def test_memory_of_a_network_grows_with_demands_and_not_with_their_square(geant: Instance) -> None:
@@ -128,12 +131,12 @@ def test_few_steps_of_a_whole_network_come_near_the_optimum(geant: Instance) -> 
     trained = pricer.price(asked).members
     assert trained is not None
     vectors = geant.sample(50, 5)
-    best = geant.optimal(vectors).mlu
+    best = geant.find_optimal(vectors).mlu
     (anchor, _), *_ = problem.start
     found, start = (
         float(
             (
-                geant.utilisation(
+                geant.compute_utilisation(
                     vectors, members.outputs(torch.as_tensor(vectors))[0].numpy()
                 ).max(axis=1)
                 - best
@@ -143,7 +146,10 @@ def test_few_steps_of_a_whole_network_come_near_the_optimum(geant: Instance) -> 
     )
     assert found < 0.5 * start
     corner = torch.as_tensor(geant.demand_max[None])
-    assert geant.utilisation(corner.numpy(), trained.outputs(corner)[0].numpy()).max() <= 1 + 1e-9
+    assert (
+        geant.compute_utilisation(corner.numpy(), trained.outputs(corner)[0].numpy()).max()
+        <= 1 + 1e-9
+    )
 
 
 def test_fresh_demands_are_made_on_the_device_of_their_generator_once(

@@ -18,9 +18,9 @@ from scipy.optimize import minimize
 import cg4ai
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability
-from cg4ai.rules.affine import ARRAYS, AffineRules, rules_of
+from cg4ai.rules.affine import ARRAYS, AffineRules, find_affine_rules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.peaks import least_of_largest
+from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Ball, Box, Region, region_of
 
 INPUTS, OUTPUTS = 3, 4
@@ -149,7 +149,7 @@ def test_the_worst_of_pieces_over_a_ball_against_a_smooth_program(
     rng = np.random.default_rng(seed)
     ball = Ball(rng.normal(size=size), rng.uniform(0.1, 2))
     offsets, slopes = rng.normal(size=count), rng.normal(size=(count, size))
-    least, point = least_of_largest(offsets, slopes, ball)
+    least, point = minimise_maximum(offsets, slopes, ball)
     assert ball.contains(point[None]).all()
     found = minimize(
         lambda z: z[-1],
@@ -200,13 +200,13 @@ def test_the_slack_of_rules_with_given_tensors_is_the_same(plain: bool) -> None:
 
 def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
     rules = with_bounds(random_rules(1), 1)
-    again = AffineRules.restored(rules.arrays, input_size=INPUTS)
+    again = AffineRules.from_arrays(rules.arrays, input_size=INPUTS)
     assert again.digest == rules.digest
     assert set(again.arrays) == set(ARRAYS)
     for name in ARRAYS:
         changed = {**rules.arrays, name: rules.arrays[name].copy()}
         changed[name].flat[0] += 1 if name in NUMBERS else 0
-        same = AffineRules.restored(changed, input_size=INPUTS).digest == rules.digest
+        same = AffineRules.from_arrays(changed, input_size=INPUTS).digest == rules.digest
         assert same == (name not in NUMBERS)
 
 
@@ -230,7 +230,7 @@ def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
 def test_arrays_that_make_no_rules_are_refused(change: dict[str, Any], message: str) -> None:
     arrays = random_rules(1).arrays | {name: np.array(value) for name, value in change.items()}
     with pytest.raises(InvalidInput, match=message):
-        AffineRules.restored(arrays, input_size=INPUTS)
+        AffineRules.from_arrays(arrays, input_size=INPUTS)
 
 
 def test_repeated_slopes_of_a_functional_are_refused_before_anything_is_trained() -> None:
@@ -265,7 +265,7 @@ def test_repeated_slopes_of_a_functional_are_refused_before_anything_is_trained(
     ],
 )
 def test_rows_violations_and_normal_form_of_a_rule_are_one(requirement: Any) -> None:
-    rules = rules_of(requirement, output_size=3)
+    rules = find_affine_rules(requirement, output_size=3)
     rng = np.random.default_rng(0)
     x, y = rng.random((4, 1)), rng.normal(size=(4, 3))
     found = requirement.violations(torch.as_tensor(x), torch.as_tensor(y)).numpy()

@@ -10,7 +10,7 @@ import torch
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from cg4ai.data import transformed
+from cg4ai.data import transform_requirement
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Box, Difference, Pool
 
@@ -51,7 +51,7 @@ def test_some_rows_keep_their_meaning() -> None:
 
 def test_a_pipeline_moves_both_ends_of_a_pair() -> None:
     pipeline = make_pipeline(StandardScaler(), StandardScaler()).fit(X)
-    inner = transformed(Difference(X, PAIRS), pipeline)
+    inner = transform_requirement(Difference(X, PAIRS), pipeline)
     assert isinstance(inner, Difference)
     assert np.allclose(inner.points, pipeline[0].transform(X))
     assert np.array_equal(inner.pairs, PAIRS)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import AffineBound, Box, Equality
-from cg4ai.rules.equality import joined
+from cg4ai.rules.equality import join_equalities
 
 
 @settings(max_examples=30, deadline=None)
@@ -23,17 +23,18 @@ def test_completions_are_all_solutions(seed: int, rank: int, extra: int) -> None
     rule = Equality(None, matrix, AffineBound(offset, slope))
     made = rule.completion(inputs)
     assert made.basis.shape == (outputs, outputs - rank)
-    assert made.basis.T @ made.basis == pytest.approx(np.eye(outputs - rank), abs=1e-12)
+    across = made.basis if made.units is None else made.basis / made.units[:, None]
+    assert across.T @ across == pytest.approx(np.eye(outputs - rank), abs=1e-12)
     x, z = rng.normal(size=(50, inputs)), 10 * rng.normal(size=(50, outputs - rank))
     y = made.offset + x @ made.slope.T + z @ made.basis.T
     size = np.abs(y) @ np.abs(matrix).T
     assert (np.abs(y @ matrix.T - offset - x @ slope.T) <= 1e-12 * (1 + size)).all()
-    # the particular solution is the shortest: NumPy's pseudo-inverse
-    assert made.offset == pytest.approx(np.linalg.pinv(matrix, rcond=1e-9) @ offset, abs=1e-8)
-    assert rule.kept_by(made.offset, made.slope, made.basis)
-    assert rule.kept_by(made.offset, made.slope, made.projected().basis)
-    assert not rule.kept_by(made.offset + 1e-6, made.slope, made.basis)
-    assert not rule.kept_by(made.offset, made.slope, np.eye(outputs))
+    if made.units is None:  # the particular solution is the shortest: NumPy's pseudo-inverse
+        assert made.offset == pytest.approx(np.linalg.pinv(matrix, rcond=1e-9) @ offset, abs=1e-8)
+    assert rule.is_kept_by(made.offset, made.slope, made.basis)
+    assert rule.is_kept_by(made.offset, made.slope, made.project().basis)
+    assert not rule.is_kept_by(made.offset + 1e-6, made.slope, made.basis)
+    assert not rule.is_kept_by(made.offset, made.slope, np.eye(outputs))
 
 
 def test_redundant_rows_are_left_out_and_contradictions_refused() -> None:
@@ -50,9 +51,9 @@ def test_redundant_rows_are_left_out_and_contradictions_refused() -> None:
     one = Equality(None, [[1.0, 1.0]], [1.0], name="one")
     two = Equality(None, [[1.0, 1.0]], [2.0], name="two")
     with pytest.raises(InvalidInput, match="one and two contradicts itself"):
-        joined([one, two], input_size=1)
+        join_equalities([one, two], input_size=1)
     third = Equality(None, [[1.0, -1.0]], AffineBound(0.0, [1.0]))
-    both = joined([one, third], input_size=1)
+    both = join_equalities([one, third], input_size=1)
     assert both.basis.shape == (2, 0)
     assert both.offset == pytest.approx([0.5, 0.5])
     assert both.slope[:, 0] == pytest.approx([0.5, -0.5])
@@ -96,8 +97,8 @@ def test_equalities_over_outputs_in_other_units_are_completed(seed: int) -> None
     equality = Equality(None, matrix, bound)
     made = equality.completion(2)
     assert made.free_size == outputs - rows
-    assert equality.kept_by(made.offset, made.slope, made.basis)
-    whole = made.projected()
-    assert equality.kept_by(whole.offset, whole.slope, whole.basis)
+    assert equality.is_kept_by(made.offset, made.slope, made.basis)
+    whole = made.project()
+    assert equality.is_kept_by(whole.offset, whole.slope, whole.basis)
     z = whole.basis @ (units * rng.normal(size=outputs))
     np.testing.assert_allclose(whole.basis @ z, z, rtol=1e-9, atol=1e-9 * np.abs(z).min())

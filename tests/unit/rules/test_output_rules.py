@@ -7,11 +7,11 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Ordered, Range, SumTo
-from cg4ai.rules.output_sets import joined
+from cg4ai.rules.output_sets import join_output_rules
 
 
 def test_the_rules_become_one_set() -> None:
-    made = joined([Range(0, 1), Ordered(), SumTo(2)], 3)
+    made = join_output_rules([Range(0, 1), Ordered(), SumTo(2)], 3)
     matrix, bound = made.rows
     for outputs, inside in (
         ([0.4, 0.6, 1.0], True),
@@ -24,7 +24,9 @@ def test_the_rules_become_one_set() -> None:
 
 def test_ends_are_passed_on_along_an_order() -> None:
     """Between f0 <= f1 <= f2 with f0 >= 1 and f1 <= 5 nothing else is possible."""
-    made = joined([Ordered((0, 1)), Ordered((1, 2)), Range(1, None, [0]), Range(None, 5, [1])], 3)
+    made = join_output_rules(
+        [Ordered((0, 1)), Ordered((1, 2)), Range(1, None, [0]), Range(None, 5, [1])], 3
+    )
     assert made.chains == ((0, 1, 2),)
     assert made.low.tolist() == [1, 1, 1]
     assert made.high.tolist() == [5, 5, np.inf]
@@ -32,7 +34,9 @@ def test_ends_are_passed_on_along_an_order() -> None:
 
 def test_what_is_missed_is_measured() -> None:
     rule = Range([0.0, 10.0], [1.0, 11.0])
-    missed = rule.missed(np.zeros((3, 1)), np.array([[0.5, 10.5], [1.25, 10.5], [0.5, 9.0]]))
+    missed = rule.compute_violation(
+        np.zeros((3, 1)), np.array([[0.5, 10.5], [1.25, 10.5], [0.5, 9.0]])
+    )
     np.testing.assert_allclose(missed, [0, 0.25, 1.0])
 
 
@@ -57,14 +61,20 @@ def test_what_is_missed_is_measured() -> None:
         (lambda: SumTo(np.inf), "one finite number"),
         (lambda: SumTo([1, 2]), "one finite number"),
         (lambda: SumTo(-1).check(1, 3), "allow sums in"),
-        (lambda: joined([SumTo(5), Range(0, 1)], 3), "allow sums in"),
-        (lambda: joined([Range(3, 4, [0]), Range(0, 1, [1]), Ordered()], 2), "contradict"),
-        (lambda: joined([Range(0, 1), Range(2, 3)], 2), "contradict"),
-        (lambda: joined([Ordered((0, 1)), Ordered((1, 0))], 2), "circle"),
-        (lambda: joined([Ordered((0, 1)), Ordered((0, 2))], 3), "one line"),
-        (lambda: joined([SumTo(1, [0, 1]), SumTo(2, [1, 2])], 3), "two sums"),
-        (lambda: joined([SumTo(1, [0, 1]), SumTo(2, [0, 1])], 3), "two sums"),
-        (lambda: joined([SumTo(1, [0, 1]), Ordered()], 3), "not all of them are in the same"),
+        (lambda: join_output_rules([SumTo(5), Range(0, 1)], 3), "allow sums in"),
+        (
+            lambda: join_output_rules([Range(3, 4, [0]), Range(0, 1, [1]), Ordered()], 2),
+            "contradict",
+        ),
+        (lambda: join_output_rules([Range(0, 1), Range(2, 3)], 2), "contradict"),
+        (lambda: join_output_rules([Ordered((0, 1)), Ordered((1, 0))], 2), "circle"),
+        (lambda: join_output_rules([Ordered((0, 1)), Ordered((0, 2))], 3), "one line"),
+        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [1, 2])], 3), "two sums"),
+        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [0, 1])], 3), "two sums"),
+        (
+            lambda: join_output_rules([SumTo(1, [0, 1]), Ordered()], 3),
+            "not all of them are in the same",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused(make: object, words: str) -> None:
@@ -73,7 +83,7 @@ def test_what_cannot_be_is_refused(make: object, words: str) -> None:
 
 
 def test_a_total_may_be_at_its_ends() -> None:
-    assert joined([SumTo(0.3, low=0.1)], 3).totals[0].value == 0.3
+    assert join_output_rules([SumTo(0.3, low=0.1)], 3).totals[0].value == 0.3
 
 
 def test_a_range_without_ends_is_refused() -> None:

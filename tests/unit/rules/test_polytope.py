@@ -264,11 +264,11 @@ def test_regions_without_inside_are_searched_proven_and_shielded(region):
     assert not ensemble.audit(broken).holds
     assert certify(ensemble, kept).status == "proven"
     assert certify(ensemble, broken).status == "refuted"
-    shielded = ensemble.shielded([top - scale], broken)
+    shielded = ensemble.apply_shield([top - scale], broken)
     assert shielded.audit(broken).holds
     assert certify(shielded, broken).status == "proven"
     with pytest.raises(InvalidInput, match="does not keep"):
-        ensemble.shielded([top], broken)
+        ensemble.apply_shield([top], broken)
     anchors = [guard_of(one, 1) for one in (kept, broken)]
     assert not isinstance(find_anchor(anchors, space=Space.free(1, 2)), NoAnchor)
 

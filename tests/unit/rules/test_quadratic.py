@@ -20,7 +20,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
-from cg4ai.proofs import rules_of
+from cg4ai.proofs import find_affine_rules
 from cg4ai.rules import Ball, Box, Quadratic
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.quadratic import QuadraticRules
@@ -210,7 +210,7 @@ def test_the_slack_of_affine_outputs_is_never_stated_too_high(seed: int, region:
 def test_a_guard_comes_back_from_what_is_stored() -> None:
     square, linear, bound = random_rule(7)
     guard = guard_of(Quadratic(BOX, square, bound, linear, name="energy"), 3)
-    again = Guard.restored(guard.record(), guard.arrays(), {})
+    again = Guard.from_record(guard.record(), guard.arrays(), {})
     assert again.key == guard.key
     x, y = torch.as_tensor(X), torch.as_tensor(F)
     assert torch.equal(again.rules.slack(x, y), guard.rules.slack(x, y))
@@ -289,7 +289,7 @@ def test_guards_of_earlier_versions_are_read_where_their_factor_is_whole(tmp_pat
     square, linear, bound = np.array([[2.0, 0.5], [0.5, 1.0]]), np.zeros(2), 4.0
     part = Part(ConstantMembers([[0.0, 0.0]], 2), np.zeros(1, int), np.ones(1))
     plain = Ensemble((part,), Layout.single(2))
-    shielded = plain.shielded(
+    shielded = plain.apply_shield(
         ConstantMembers([[0.0, 0.0]], 2), Quadratic(BOX, square, bound, linear)
     )
     described = saved.describe(shielded)
@@ -318,4 +318,4 @@ def test_sizes_are_checked_and_no_affine_form_is_pretended() -> None:
     with pytest.raises(InvalidInput, match="made for 3 outputs"):
         requirement.check(2, 2)
     with pytest.raises(InvalidInput, match="cannot be certified"):
-        rules_of(requirement, output_size=3)
+        find_affine_rules(requirement, output_size=3)

@@ -95,13 +95,13 @@ def test_what_makes_no_sense_is_refused(make: Any, words: str) -> None:
 def test_a_margin_tightens_and_never_forbids_what_is_asked() -> None:
     sizes = np.unique(GROUPS, return_counts=True)[1].tolist()
     error = 0.01 * np.sqrt(sum(1 / size for size in sorted(sizes)[:2]))
-    assert np.isclose(Rate(X, GROUPS, tolerance=0.1).tightened(0.01).tolerance, 0.1 - error)
-    assert Rate(X, GROUPS, tolerance=0.1).tightened(9.0).tolerance == 0.05
-    assert Rate(X, GROUPS, tolerance=0.1, margin=0.03).tightened(9.0).tolerance == 0.07
-    assert DecisionRate(X, GROUPS, tolerance=0.1).tightened(9.0).tolerance == 0.1
-    most = DecisionRate(X, GROUPS, at_least=0.9, margin="auto").tightened(9.0)
+    assert np.isclose(Rate(X, GROUPS, tolerance=0.1).tighten(0.01).tolerance, 0.1 - error)
+    assert Rate(X, GROUPS, tolerance=0.1).tighten(9.0).tolerance == 0.05
+    assert Rate(X, GROUPS, tolerance=0.1, margin=0.03).tighten(9.0).tolerance == 0.07
+    assert DecisionRate(X, GROUPS, tolerance=0.1).tighten(9.0).tolerance == 0.1
+    most = DecisionRate(X, GROUPS, at_least=0.9, margin="auto").tighten(9.0)
     assert np.isclose(most.at_least, 0.95), "no rate is above 1"
-    both = Rate.budget(X, mean_at_least=0.4, mean_at_most=0.5).tightened(9.0)
+    both = Rate.budget(X, mean_at_least=0.4, mean_at_most=0.5).tighten(9.0)
     assert np.isclose(both.mean_at_least, 0.45)
     assert np.isclose(both.mean_at_most, 0.45)
 
@@ -109,12 +109,12 @@ def test_a_margin_tightens_and_never_forbids_what_is_asked() -> None:
 def test_a_sample_is_bound_no_closer_than_chance_allows() -> None:
     sizes = np.unique(GROUPS, return_counts=True)[1].tolist()
     error = 0.01 * np.sqrt(sum(1 / size for size in sorted(sizes)[:2]))
-    wide = DecisionRate(X, GROUPS, tolerance=0.1, margin="auto").tightened(0.01, sampled=True)
+    wide = DecisionRate(X, GROUPS, tolerance=0.1, margin="auto").tighten(0.01, sampled=True)
     assert np.isclose(wide.tolerance, 0.1 - error)
     fine = DecisionRate(X, GROUPS, tolerance=error / 2, margin="auto")
-    assert np.isclose(fine.tightened(0.01, sampled=True).tolerance, error)
+    assert np.isclose(fine.tighten(0.01, sampled=True).tolerance, error)
     ends = DecisionRate(X, at_least=0.4, at_most=0.5, margin="auto")
-    both = ends.tightened(0.2 * np.sqrt(len(X)), sampled=True)  # a standard error of 0.2
+    both = ends.tighten(0.2 * np.sqrt(len(X)), sampled=True)  # a standard error of 0.2
     assert np.isclose(both.at_least, 0.25)
     assert np.isclose(both.at_most, 0.65)
 
@@ -122,7 +122,7 @@ def test_a_sample_is_bound_no_closer_than_chance_allows() -> None:
 def test_a_rule_at_some_of_its_inputs_has_the_rates_of_those() -> None:
     kept = np.arange(60) < 40
     rule = DecisionRate(X, GROUPS, tolerance=0.1, of="equalised odds", labels=LABELS)
-    part = rule.at(kept)
+    part = rule.restrict_to(kept)
     assert part is not None
     direct = DecisionRate(
         X[kept], GROUPS[kept], tolerance=0.1, of="equalised odds", labels=LABELS[kept]
@@ -130,7 +130,7 @@ def test_a_rule_at_some_of_its_inputs_has_the_rates_of_those() -> None:
     direct.check(3, 2)
     part.check(3, 2)
     assert np.array_equal(part.rows(0).mixing, direct.rows(0).mixing)
-    assert rule.at(GROUPS != "b") is None, "a group without inputs has no rate"
+    assert rule.restrict_to(GROUPS != "b") is None, "a group without inputs has no rate"
 
 
 def test_labels_of_decision_rates_by_name() -> None:
@@ -140,8 +140,8 @@ def test_labels_of_decision_rates_by_name() -> None:
     )
     with pytest.raises(InvalidInput, match="only"):
         rule.check(X.shape[1], 2)
-    known = rule.named([], ["refuse", "approve"], (X.min(0), X.max(0)))
+    known = rule.resolve_names([], ["refuse", "approve"], (X.min(0), X.max(0)))
     assert known.labels.tolist() == LABELS.tolist()
     assert known.output == 1
     with pytest.raises(InvalidInput, match="did you mean 'approved'"):
-        rule.named([], ["refuse", "approved"], (X.min(0), X.max(0)))
+        rule.resolve_names([], ["refuse", "approved"], (X.min(0), X.max(0)))

@@ -12,7 +12,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.records import IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet, joined, merged
+from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet, join_batches, merge_batches
 
 
 def pointwise(rng: np.random.Generator, *, rows: int = 5, inputs: int = 4) -> LinearRows:
@@ -175,7 +175,7 @@ def test_a_row_set_keeps_batches_in_order() -> None:
 def test_merged_rows_have_the_values_of_their_parts() -> None:
     rng = np.random.default_rng(0)
     parts = [pointwise(rng), pointwise(rng, rows=2, inputs=3), pointwise(rng, rows=4, inputs=1)]
-    one = merged(parts)
+    one = merge_batches(parts)
     outputs = [rng.normal(size=(len(part.inputs), 3)) for part in parts]
     np.testing.assert_allclose(
         one.values(torch.as_tensor(np.concatenate(outputs))).numpy(),
@@ -203,7 +203,7 @@ def test_joined_rows_keep_their_order_and_who_made_them() -> None:
         return outputs.amin(-1)
 
     concave = ConcaveRows(0, rng.normal(size=(2, 2)), lowest, np.zeros(2), positions)
-    result = joined([first, second, summed(rng), concave, concave, first])
+    result = join_batches([first, second, summed(rng), concave, concave, first])
     assert [len(rows) for rows in result] == [len(first) + len(second), 3, 4, len(first)]
     assert first.origin is not None
     assert second.origin is not None
@@ -214,5 +214,5 @@ def test_joined_rows_keep_their_order_and_who_made_them() -> None:
 def test_a_value_that_is_no_number_misses_its_row() -> None:
     rows = RowSet(Layout.single(3), [pointwise(np.random.default_rng(0), rows=5)])
     values = rows.bounds + np.array([0.5, -1e-9, -0.5, np.nan, np.inf])
-    np.testing.assert_array_equal(rows.missed(values, 1e-6), [False, False, True, True, True])
-    np.testing.assert_array_equal(rows.missed(values), [False, True, True, True, True])
+    np.testing.assert_array_equal(rows.find_missed(values, 1e-6), [False, False, True, True, True])
+    np.testing.assert_array_equal(rows.find_missed(values), [False, True, True, True, True])

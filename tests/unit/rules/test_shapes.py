@@ -20,9 +20,9 @@ def test_a_class_is_compared_with_each_other() -> None:
     assert Monotone({0: 1}, output=1).differences(3).tolist() == [[-1, 1, 0], [0, 1, -1]]
     assert Monotone({0: 1}, ordered=True).differences(3).tolist() == [[-1, 1, 0], [0, -1, 1]]
     assert Monotone({0: 1}, ordered=True).functionals(3).tolist() == [[0, 1, 1], [0, 0, 1]]
-    assert Monotone({0: 1}).of_classes(2, logits=True).functionals(2).tolist() == [[-1, 1]]
+    assert Monotone({0: 1}).for_classes(2, logits=True).functionals(2).tolist() == [[-1, 1]]
     with pytest.raises(InvalidInput, match="whose score"):
-        Monotone({0: 1}).of_classes(3, logits=False).differences(3)
+        Monotone({0: 1}).for_classes(3, logits=False).differences(3)
 
 
 def test_adjacent_logits_that_rise_raise_every_tail() -> None:
@@ -39,13 +39,15 @@ def test_adjacent_logits_that_rise_raise_every_tail() -> None:
 
 
 def test_features_by_name() -> None:
-    rule = Monotone({"age": +1, 0: -1}, output="yes").named(["income", "age"], ["no", "yes"])
+    rule = Monotone({"age": +1, 0: -1}, output="yes").resolve_names(
+        ["income", "age"], ["no", "yes"]
+    )
     assert rule.directions(2).tolist() == [-1, 1]
     assert rule.output == 1
     with pytest.raises(InvalidInput, match="did you mean 'age'"):
-        Monotone({"agee": +1}).named(["income", "age"])
+        Monotone({"agee": +1}).resolve_names(["income", "age"])
     with pytest.raises(InvalidInput, match="both signs"):
-        Monotone({"age": +1, 1: -1}).named(["income", "age"])
+        Monotone({"age": +1, 1: -1}).resolve_names(["income", "age"])
     with pytest.raises(InvalidInput, match="no column names"):
         Monotone({"age": +1}).check(2, 1)
 

@@ -8,9 +8,9 @@ import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.bounds import AffineBound, Largest, bounds_of
+from cg4ai.rules.bounds import AffineBound, Largest, build_bounds
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.guards import Guard, restored_guards, stored_guards
+from cg4ai.rules.guards import Guard, dump_guards, load_guards
 from cg4ai.rules.regions import Box
 from cg4ai.rules.shared_limits import SharedRules
 
@@ -27,7 +27,7 @@ def rules() -> tuple[SharedRules, AffineRules]:
     prices = random.normal(size=(4, 2))
     own = AffineRules.of(given, np.zeros(2), "<=", input_size=2)
     pieces = Largest([AffineBound(0.0, price) for price in prices])
-    bound = bounds_of(pieces, "<=", count=2, input_size=2)
+    bound = build_bounds(pieces, "<=", count=2, input_size=2)
     return SharedRules(own, prices), AffineRules.of(given, bound, "<=", input_size=2)
 
 
@@ -43,8 +43,8 @@ def test_the_slack_is_that_of_rules_with_pieces_of_their_own() -> None:
 @pytest.mark.parametrize("everywhere", [True, False])
 def test_a_guard_of_them_is_stored_and_restored(everywhere: bool) -> None:
     guard = Guard("ratio", Box([0, 0], [1, 1]), rules()[0], everywhere)
-    record, arrays = stored_guards((guard,))
-    again = restored_guards(record, arrays, {})[0]
+    record, arrays = dump_guards((guard,))
+    again = load_guards(record, arrays, {})[0]
     assert again.key == guard.key
     assert again.everywhere == everywhere
 

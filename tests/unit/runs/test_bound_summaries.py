@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cg4ai.apps.patches import patch_run
-from cg4ai.apps.predictions import Predictor
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.cli.main import main
 from cg4ai.errors import RunFolderError
 from cg4ai.report.card import card_of
@@ -55,7 +55,7 @@ def test_files_of_another_run_are_refused(
         assert code(command, folder) == 2, command
     capsys.readouterr()
     with pytest.raises(RunFolderError):
-        card_of(folder, Predictor.of(folder))
+        card_of(folder, RunPredictor.from_folder(folder))
     if name == "summary.json":
         assert code("explore", folder, "--out", folder / "page.html") == 2
 
@@ -73,12 +73,12 @@ def test_figures_of_another_run_are_refused(runs: Path, folder: Path) -> None:
 
 
 def test_certificates_of_another_run_are_not_listed(folder: Path, tmp_path: Path) -> None:
-    card = card_of(folder, Predictor.of(folder))
+    card = card_of(folder, RunPredictor.from_folder(folder))
     assert [one.file for one in card.certificates] == ["certificate.cg4ai"]
     data = bytearray((folder / "certificate.cg4ai").read_bytes())
     data[30:34] = b"0000"  # of its digest
     (folder / "other.cg4ai").write_bytes(data)
-    assert card_of(folder, Predictor.of(folder)).certificates == card.certificates
+    assert card_of(folder, RunPredictor.from_folder(folder)).certificates == card.certificates
 
 
 def test_a_summary_of_before_claims_nothing(
@@ -94,7 +94,7 @@ def test_a_summary_of_before_claims_nothing(
     said = capsys.readouterr().out
     assert "not bound to this ensemble" in said
     assert "certified" not in said.partition("not bound")[2]
-    card = card_of(folder, Predictor.of(folder))
+    card = card_of(folder, RunPredictor.from_folder(folder))
     assert {one.strength for one in card.guarantees} == {"shielded"}  # by its own anchor
     assert card.certificates == ()
     assert code("report", folder) == 0

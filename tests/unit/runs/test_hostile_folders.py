@@ -70,7 +70,7 @@ def ensemble() -> Ensemble:
         Linear(Box([0, 0], [1, 1]), [1.0, 0.0, 0.0, 1.0], 0.3, "<=", name="sum"),
         Linear(Ball([0.5, 0.5], 0.4), [0.0, 1.0, 0.0, 0.0], 0.5, "<=", name="disc"),
     ]
-    shielded = mixture.shielded([0.0, 0.0, 0.0, 0.0], rules)
+    shielded = mixture.apply_shield([0.0, 0.0, 0.0, 0.0], rules)
     loose = Linear(Box([0, 0], [1, 1]), [1.0, 0.0, 0.0, 0.0], 9.0, "<=", name="loose")
     assert record_audited(shielded, loose, inputs=np.clip(X[:2], 0, 1)) == 2
     return shielded

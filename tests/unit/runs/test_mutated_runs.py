@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from cg4ai.apps.predictions import Predictor
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.cli.main import main
 from cg4ai.errors import Cg4aiError
 from cg4ai.report.card import card_of
-from cg4ai.report.story import Saved
-from cg4ai.report.write import told
+from cg4ai.report.story import SavedRun
+from cg4ai.report.write import tell_story
 from cg4ai.runs import files
 from cg4ai.runs.folder import SPEAKS_OF, ensemble_digest
 from finished_runs import train_all
@@ -152,8 +152,8 @@ def test_mutated_files_of_runs_are_one_error(runs: Path, tmp_path: Path, name: s
     kept = {one: (folder / one).read_bytes() for one in ("run.json", "summary.json")}
     kept |= {one: (folder / one).read_bytes() for one in ("ensemble.json", "history.jsonl")}
     readers: tuple[Callable[[], Any], ...] = (
-        lambda: card_of(folder, Predictor.of(folder)),
-        lambda: told(Saved(folder)),
+        lambda: card_of(folder, RunPredictor.from_folder(folder)),
+        lambda: tell_story(SavedRun(folder)),
         lambda: main(["show", str(folder)]),
     )
     lines = [0]

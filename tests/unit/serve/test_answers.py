@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import cg4ai
 from cg4ai.cli.main import main
-from cg4ai.serve.limits import Limits
+from cg4ai.serve.limits import ServeLimits
 from cg4ai.serve.service import Service
-from cg4ai.serve.web import made_app
+from cg4ai.serve.web import make_app
 from in_process import InProcess
 
 NAMES = ("train", "route", "digits")
@@ -30,8 +30,8 @@ def servers(finished_runs: Path) -> Iterator[dict[str, InProcess]]:
     """A client of a server for each application."""
     made = {}
     for name in NAMES:
-        service = Service(finished_runs / name, Limits(rows=MOST_ROWS, body_mib=1))
-        made[name] = InProcess(made_app(service)).__enter__()
+        service = Service(finished_runs / name, ServeLimits(rows=MOST_ROWS, body_mib=1))
+        made[name] = InProcess(make_app(service)).__enter__()
     yield made
     for client in made.values():
         client.__exit__(None, None, None)

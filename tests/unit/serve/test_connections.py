@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from cg4ai.serve import connections
-from cg4ai.serve.limits import Limits
+from cg4ai.serve.limits import ServeLimits
 from cg4ai.serve.server import _uvicorn
 from cg4ai.serve.service import Service
-from cg4ai.serve.web import made_app
+from cg4ai.serve.web import make_app
 
 BODY = json.dumps({"rows": [{"a->d": 2.0, "b->d": 1.0}]}).encode()
 ASKED = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -87,8 +87,8 @@ def fed(connection: socket.socket, byte: bytes) -> tuple[int, Any] | None:
 
 @pytest.fixture
 def running(finished_runs: Path, request: pytest.FixtureRequest) -> Iterator[Running]:
-    service = Service(finished_runs / "route", Limits(**request.param))
-    server = _uvicorn(made_app(service), service)
+    service = Service(finished_runs / "route", ServeLimits(**request.param))
+    server = _uvicorn(make_app(service), service)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])))
@@ -116,7 +116,7 @@ def test_half_sent_heads_are_given_up_and_others_are_told_that_it_is_full(
         connection.close()
     running.until(lambda: running.held == 0)
     assert running.asked(ASKED)[0] == 200
-    counted = running.service.metrics.text().decode()
+    counted = running.service.metrics.format_text().decode()
     assert 'cg4ai_requests_total{code="408",endpoint="other"} 5.0' in counted
     assert 'cg4ai_requests_total{code="503",endpoint="other"} 1.0' in counted
 

@@ -18,9 +18,9 @@ from cg4ai.apps import predictions as predicting
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidSettings, SolverFailure
 from cg4ai.routing.network.description import Router
-from cg4ai.serve.limits import MIB, Limits, Places, Refusal
+from cg4ai.serve.limits import MIB, Refusal, RequestSlots, ServeLimits
 from cg4ai.serve.service import Service
-from cg4ai.serve.web import made_app
+from cg4ai.serve.web import make_app
 from in_process import InProcess
 
 ROW = {"a->d": 2.0, "b->d": 1.0}
@@ -28,7 +28,7 @@ BODY = json.dumps({"rows": [ROW]}).encode()
 
 
 def client(finished_runs: Path, **limits: Any) -> InProcess:
-    return InProcess(made_app(Service(finished_runs / "route", Limits(**limits))))
+    return InProcess(make_app(Service(finished_runs / "route", ServeLimits(**limits))))
 
 
 async def in_parts(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
@@ -177,9 +177,9 @@ def test_work_gives_up_at_the_next_step_once_its_time_is_over(
     finished_runs: Path, monkeypatch: pytest.MonkeyPatch, clock: list[float]
 ) -> None:
     """A thousand linear programs must not go on when nobody waits for them any more."""
-    service = Service(finished_runs / "route", Limits(seconds=0.3))
+    service = Service(finished_runs / "route", ServeLimits(seconds=0.3))
     parts = 0
-    answered = Router.answered
+    answered = Router.improve_answers
 
     def slowly(*given: Any, **named: Any) -> Any:
         nonlocal parts
@@ -187,8 +187,8 @@ def test_work_gives_up_at_the_next_step_once_its_time_is_over(
         clock[0] += 0.1
         return answered(*given, **named)
 
-    monkeypatch.setattr(Router, "answered", slowly)
-    with InProcess(made_app(service)) as server:
+    monkeypatch.setattr(Router, "improve_answers", slowly)
+    with InProcess(make_app(service)) as server:
         asked = {"rows": [ROW] * 5000, "fallback": 0.5}
         assert server.post("/predict", json=asked).status_code == 504
         server.run(until(lambda: service.places.taken == 0))
@@ -232,8 +232,8 @@ def test_what_was_given_up_keeps_its_place_until_the_worker_is_past_it(
     finished_runs: Path, stuck: Stuck, clock: list[float]
 ) -> None:
     """Else bodies would pile up behind a step that takes long."""
-    service = Service(finished_runs / "route", Limits(seconds=0.1, waiting=2))
-    with InProcess(made_app(service)) as server:
+    service = Service(finished_runs / "route", ServeLimits(seconds=0.1, waiting=2))
+    with InProcess(make_app(service)) as server:
 
         async def two() -> list[int]:
             asked = [server.client.post("/predict", content=BODY) for _ in range(2)]
@@ -250,9 +250,9 @@ def test_what_was_given_up_keeps_its_place_until_the_worker_is_past_it(
 
 
 def test_places_are_counted() -> None:
-    places = Places(Limits(waiting=1))
+    places = RequestSlots(ServeLimits(waiting=1))
     with places, pytest.raises(Refusal) as caught:
-        places.take()
+        places.acquire()
     assert caught.value.status == 503
     assert places.taken == 0
 
@@ -297,7 +297,7 @@ def test_failures_are_said_without_details_of_the_machine(
 )
 def test_limits_that_allow_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings, match=next(iter(wrong))):
-        Limits(**wrong)
+        ServeLimits(**wrong)
 
 
 def test_limits_are_refused_by_the_names_of_their_options(

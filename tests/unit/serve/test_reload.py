@@ -13,10 +13,10 @@ import pytest
 
 from cg4ai.ensemble.saved import load as load_ensemble
 from cg4ai.runs.folder import Run
-from cg4ai.serve.limits import Limits
-from cg4ai.serve.server import finished, reloaded, state_of, watch
+from cg4ai.serve.limits import ServeLimits
+from cg4ai.serve.server import is_finished, state_of, try_reload, watch_folder
 from cg4ai.serve.service import Service
-from cg4ai.serve.web import made_app
+from cg4ai.serve.web import make_app
 from in_process import InProcess
 
 ROWS = {"rows": [{"size": 0.5, "age": 0.5}]}
@@ -39,7 +39,7 @@ def change(folder: Path) -> None:
 
 
 def test_a_new_run_takes_over(folder: Path) -> None:
-    with InProcess(made_app(Service(folder))) as server:
+    with InProcess(make_app(Service(folder))) as server:
         before = server.get("/health").json()["model"]
         assert server.post("/reload").json() == {"model": before, "changed": False}
         change(folder)
@@ -56,7 +56,7 @@ def test_a_new_run_takes_over(folder: Path) -> None:
 
 
 def test_a_run_of_another_application_takes_over(folder: Path, finished_runs: Path) -> None:
-    with InProcess(made_app(Service(folder))) as server:
+    with InProcess(make_app(Service(folder))) as server:
         shutil.rmtree(folder)
         shutil.copytree(finished_runs / "route", folder)
         assert server.post("/reload").status_code == 200
@@ -70,7 +70,7 @@ def test_a_linked_folder_is_followed_to_where_it_leads_now(
     folder: Path, finished_runs: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "current").symlink_to(folder)
-    with InProcess(made_app(Service(tmp_path / "current"))) as server:
+    with InProcess(make_app(Service(tmp_path / "current"))) as server:
         (tmp_path / "next").symlink_to(finished_runs / "route")
         os.replace(tmp_path / "next", tmp_path / "current")
         assert server.post("/reload").json()["changed"] is True
@@ -104,7 +104,7 @@ def gone(folder: Path) -> None:
 def test_what_cannot_be_loaded_leaves_the_old_run(
     folder: Path, fault: Callable[[Path], None], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with InProcess(made_app(Service(folder))) as server:
+    with InProcess(make_app(Service(folder))) as server:
         expected = server.post("/predict", json=ROWS).json()
         fault(folder)
         found = server.post("/reload")
@@ -120,8 +120,8 @@ def test_what_cannot_be_loaded_leaves_the_old_run(
 
 
 def test_no_request_is_lost_while_runs_are_reloaded(folder: Path) -> None:
-    service = Service(folder, Limits(waiting=100))
-    with InProcess(made_app(service)) as server:
+    service = Service(folder, ServeLimits(waiting=100))
+    with InProcess(make_app(service)) as server:
 
         async def ask(until: asyncio.Event) -> list[httpx.Response]:
             found = []
@@ -159,7 +159,7 @@ def test_the_folder_is_watched_for_finished_runs(
     assert summary is not None
 
     async def watched() -> None:
-        task = asyncio.create_task(watch(service, 0.01))
+        task = asyncio.create_task(watch_folder(service, 0.01))
         await asyncio.sleep(0.05)
         assert service.current.card.model == before
         (folder / "summary.json").unlink()  # as while a run is trained anew
@@ -185,11 +185,11 @@ def test_the_folder_is_watched_for_finished_runs(
 def test_a_reload_by_signal_that_fails_is_said_and_no_more(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service = Service(folder, Limits(waiting=1))
+    service = Service(folder, ServeLimits(waiting=1))
     with service.places:
-        assert asyncio.run(reloaded(service)) is False  # to be tried again
+        assert asyncio.run(try_reload(service)) is False  # to be tried again
     gone(folder)
-    assert asyncio.run(reloaded(service)) is True
+    assert asyncio.run(try_reload(service)) is True
     service.close()
     shown = capsys.readouterr()
     assert "not reloaded, the old run stays" in shown.err
@@ -201,10 +201,10 @@ def test_what_tells_a_new_run_from_the_old(folder: Path) -> None:
     assert state_of(folder) == before
     change(folder)
     assert state_of(folder) != before
-    assert finished(folder)
+    assert is_finished(folder)
     (folder / "summary.json").unlink()
-    assert not finished(folder)
+    assert not is_finished(folder)
     (folder / "run.json").unlink()  # an ensemble that lies there alone
-    assert finished(folder)
+    assert is_finished(folder)
     (folder / "ensemble.json").unlink()
-    assert not finished(folder)
+    assert not is_finished(folder)

@@ -14,8 +14,8 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from cg4ai.serve import server
-from cg4ai.serve.limits import Limits
-from cg4ai.serve.server import Place, local, serve
+from cg4ai.serve.limits import ServeLimits
+from cg4ai.serve.server import ServerOptions, is_local, serve
 
 
 @pytest.mark.parametrize(
@@ -26,23 +26,23 @@ from cg4ai.serve.server import Place, local, serve
     ],
 )
 def test_which_hosts_only_this_machine_reaches(host: str, expected: bool) -> None:
-    assert local(host) is expected
+    assert is_local(host) is expected
 
 
 @pytest.mark.parametrize(
     ("place", "address", "warned"),
     [
-        (Place(port=0), "http://127.0.0.1:", False),
-        (Place("::1", 0), "http://[::1]:", False),
-        (Place("0.0.0.0", 0), "http://0.0.0.0:", True),
-        (Place("0.0.0.0", 0, token="secret"), "http://0.0.0.0:", False),
+        (ServerOptions(port=0), "http://127.0.0.1:", False),
+        (ServerOptions("::1", 0), "http://[::1]:", False),
+        (ServerOptions("0.0.0.0", 0), "http://0.0.0.0:", True),
+        (ServerOptions("0.0.0.0", 0, token="secret"), "http://0.0.0.0:", False),
     ],
 )
 def test_it_says_where_it_listens_what_is_kept_and_who_can_reach_it(
     finished_runs: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    place: Place,
+    place: ServerOptions,
     address: str,
     warned: bool,
 ) -> None:
@@ -54,7 +54,7 @@ def test_it_says_where_it_listens_what_is_kept_and_who_can_reach_it(
         assert listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
     monkeypatch.setattr(server, "_run", looked_at)
-    serve(finished_runs / "route", place, Limits())
+    serve(finished_runs / "route", place, ServeLimits())
     shown = capsys.readouterr()
     (line,) = shown.out.splitlines()
     assert f"the router of small: the share of 5 paths in their demands on {address}" in line
@@ -88,7 +88,7 @@ def test_a_signal_that_comes_with_the_first_line_ends_the_server_as_any_other_do
     found = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     try:
         with expected:
-            serve(finished_runs / "route", Place(port=0), Limits())
+            serve(finished_runs / "route", ServerOptions(port=0), ServeLimits())
         assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == found
     finally:
         if ignored:
@@ -100,7 +100,7 @@ def test_a_signal_while_the_run_is_loaded_ends_it_at_once(
 ) -> None:
     monkeypatch.setattr(server, "Service", lambda *_: signal.raise_signal(signal.SIGTERM))
     with pytest.raises(SystemExit) as ended:
-        serve(finished_runs / "route", Place(port=0), Limits())
+        serve(finished_runs / "route", ServerOptions(port=0), ServeLimits())
     assert ended.value.code == 0
 
 
@@ -110,14 +110,14 @@ def test_a_new_run_that_is_announced_early_is_loaded_once_the_server_runs(
     async def noted(_: Any) -> None:
         signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(server, "reloaded", noted)
+    monkeypatch.setattr(server, "try_reload", noted)
     monkeypatch.setattr(server, "_say", lambda *_: signal.raise_signal(signal.SIGHUP))
-    serve(finished_runs / "route", Place(port=0), Limits())
+    serve(finished_runs / "route", ServerOptions(port=0), ServeLimits())
 
 
 def test_a_second_ctrl_c_does_not_wait_for_requests() -> None:
     stopped = SimpleNamespace(should_exit=False, force_exit=False)
-    with server.Signals() as signals:
+    with server.SignalHandlers() as signals:
         signals.server = stopped
         signal.raise_signal(signal.SIGTERM)
         assert (stopped.should_exit, stopped.force_exit) == (True, False)
@@ -134,7 +134,7 @@ def test_more_connections_than_files_are_refused(
     asked = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
     with pytest.raises(InvalidInput, match="--max-connections"):
-        serve(finished_runs / "route", Place(port=0), Limits(connections=1000))
+        serve(finished_runs / "route", ServerOptions(port=0), ServeLimits(connections=1000))
     monkeypatch.setattr(server, "_run", lambda *_: asyncio.sleep(0))
-    serve(finished_runs / "route", Place(port=0), Limits(connections=100))
+    serve(finished_runs / "route", ServerOptions(port=0), ServeLimits(connections=100))
     assert asked == [(200 + server.OTHER_FILES, 1000)]

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 import cg4ai
-from cg4ai.apps.predictions import Predictor
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.report.card import Card, card_of, recorded
+from cg4ai.report.card import ModelCard, card_of, list_recorded_guarantees
 from cg4ai.runs.files import read_json, write_json
 from cg4ai.runs.folder import Run
-from cg4ai.serve.gate import TOKEN, checked_token
-from cg4ai.serve.limits import Limits
-from cg4ai.serve.pages import card_page, curl
-from cg4ai.serve.service import Service, load, without_paths
-from cg4ai.serve.web import made_app
+from cg4ai.serve.gate import TOKEN, read_token
+from cg4ai.serve.limits import ServeLimits
+from cg4ai.serve.pages import card_page, format_curl
+from cg4ai.serve.service import Service, hide_paths, load_run
+from cg4ai.serve.web import make_app
 from in_process import InProcess
 
 NAMES = ("train", "route", "digits")
@@ -32,11 +32,11 @@ SECRET = "s3cret-of-a-test"
 
 
 def client(folder: Path, *, token: str | None = None, **headers: str) -> InProcess:
-    return InProcess(made_app(Service(folder), token=token), **headers)
+    return InProcess(make_app(Service(folder), token=token), **headers)
 
 
-def card(folder: Path) -> Card:
-    return load(folder).card
+def card(folder: Path) -> ModelCard:
+    return load_run(folder).card
 
 
 # ---- the card ----------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ def test_the_card_names_inputs_outputs_rules_and_proofs(
 
 
 def test_the_command_of_the_card_can_be_run(finished_runs: Path) -> None:
-    shown = curl(card(finished_runs / "train"), address="http://127.0.0.1:1", token=True)
+    shown = format_curl(card(finished_runs / "train"), address="http://127.0.0.1:1", token=True)
     said = subprocess.run(
         ["bash", "-c", f"curl() {{ printf '%s\\n' \"$@\"; }}; {shown}"],
         capture_output=True,
@@ -97,7 +97,7 @@ def test_the_command_of_the_card_can_be_run(finished_runs: Path) -> None:
     assert f"Authorization: Bearer {SECRET}" in said
     assert "http://127.0.0.1:1/predict" in said
     assert list(json.loads(said[-1])["rows"][0]) == ["size", "age"]
-    many = curl(card(finished_runs / "digits"), address="http://127.0.0.1:1", token=False)
+    many = format_curl(card(finished_runs / "digits"), address="http://127.0.0.1:1", token=False)
     assert shlex.split(many) == [
         *("curl", "--silent", "http://127.0.0.1:1/example", "|"),
         *("curl", "--silent", "http://127.0.0.1:1/predict", "--data", "@-"),
@@ -116,7 +116,7 @@ def test_the_command_of_the_card_can_be_run(finished_runs: Path) -> None:
 def test_the_address_on_the_card_is_the_one_that_was_called(
     finished_runs: Path, host: str, shown: str
 ) -> None:
-    app = made_app(Service(finished_runs / "train"), address="http://127.0.0.1:8000")
+    app = make_app(Service(finished_runs / "train"), address="http://127.0.0.1:8000")
     with InProcess(app) as server:
         page = server.get("/", headers={"host": host}).text
     assert shown in html.unescape(page)
@@ -130,7 +130,7 @@ def test_rules_that_are_not_kept_are_said_first(finished_runs: Path, tmp_path: P
     write_json(folder / "summary.json", summary)
     made = card(folder)
     assert made.sentence == "NOT KEPT: range, at least. Kept: range, at most (shielded)."
-    page = card_page(made, Limits(), address="", token=False)
+    page = card_page(made, ServeLimits(), address="", token=False)
     assert 'class="badge bad">violated<' in page
     assert "broken &lt;b&gt;here&lt;/b&gt;" in page
 
@@ -151,21 +151,21 @@ def test_without_a_summary_the_card_says_what_is_recorded(
 
 
 def test_claims_about_another_mixture_count_for_nothing(finished_runs: Path) -> None:
-    ensemble = Predictor.of(finished_runs / "route").ensemble
+    ensemble = RunPredictor.from_folder(finished_runs / "route").ensemble
     proven = {**ensemble.about["guarantees"][0], "strength": "certified"}
     ensemble.about["guarantees"] = [proven]
-    assert [one.strength for one in recorded(ensemble)] == ["certified"]
+    assert [one.strength for one in list_recorded_guarantees(ensemble)] == ["certified"]
     ensemble.about["guarantees"] = [{**proven, "mixture": "0" * 64}]
-    assert [one.strength for one in recorded(ensemble)] == ["shielded"]
+    assert [one.strength for one in list_recorded_guarantees(ensemble)] == ["shielded"]
 
 
 def test_a_damaged_certificate_is_no_certificate(finished_runs: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
-    card = card_of(folder, Predictor.of(folder))
+    card = card_of(folder, RunPredictor.from_folder(folder))
     assert [one.file for one in card.certificates] == ["certificate.cg4ai"]
     (folder / "certificate.cg4ai").write_bytes(b"nothing")
     with pytest.raises(RunFolderError, match="states no digest"):
-        card_of(folder, Predictor.of(folder))
+        card_of(folder, RunPredictor.from_folder(folder))
 
 
 def test_a_patched_run_has_a_card(finished_runs: Path, tmp_path: Path) -> None:
@@ -358,15 +358,15 @@ def test_with_the_token_all_answers(finished_runs: Path, scheme: str) -> None:
 @pytest.mark.parametrize("given", ["", " ", "two words", "tab\t", "umläut", "line\n"])
 def test_tokens_that_cannot_be_sent_are_refused(given: str) -> None:
     with pytest.raises(InvalidInput, match=TOKEN):
-        checked_token(given)
+        read_token(given)
 
 
 def test_no_token_and_a_good_one() -> None:
-    assert checked_token(None) is None
-    assert checked_token(SECRET) == SECRET
+    assert read_token(None) is None
+    assert read_token(SECRET) == SECRET
 
 
 def test_messages_name_no_place_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     text = f"{tmp_path}/link/run.json, {tmp_path}/x, or /etc/passwd; 1/2 of a/b"
-    assert without_paths(text, tmp_path / "link") == "RUN/run.json, RUN/x, or ... 1/2 of a/b"
+    assert hide_paths(text, tmp_path / "link") == "RUN/run.json, RUN/x, or ... 1/2 of a/b"

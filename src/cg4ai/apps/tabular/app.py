@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv
-from cg4ai.apps.protocol import Evaluation, Rule, Solved, Task
+from cg4ai.apps.protocol import Evaluation, Rule, TrainingOutcome, TrainingTask
 from cg4ai.apps.tabular.data import CLASSIFICATION, REGRESSION, features_of, targets_of, task_of
-from cg4ai.apps.tabular.description import Model, described, implied_rules, rules_digest
-from cg4ai.apps.tabular.encoding import Encoding
-from cg4ai.apps.tabular.evaluate import figure_arrays, held_out_scores
-from cg4ai.apps.tabular.report import story
+from cg4ai.apps.tabular.description import (
+    TabularModel,
+    describe_subject,
+    implied_rules,
+    rules_digest,
+)
+from cg4ai.apps.tabular.encoding import TableEncoding
+from cg4ai.apps.tabular.evaluate import compute_held_out_scores, figure_arrays
+from cg4ai.apps.tabular.report import make_tabular_story
 from cg4ai.apps.tabular.rulefile import Subject, read_rules
 from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.clock import Review
@@ -22,9 +27,9 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.parameters import MANY_ROWS
-from cg4ai.proofs.after_training import proven_afterwards
+from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.report import wording
-from cg4ai.report.story import Saved, Story
+from cg4ai.report.story import SavedRun, Story
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 
@@ -32,7 +37,7 @@ TRAINED = ("hidden", "restarts", "steps", "learning_rate", "batch_size")
 
 
 @dataclass(frozen=True)
-class Prepared:
+class TabularPreparation:
     """All that training needs, checked."""
 
     settings: TrainSettings
@@ -52,11 +57,13 @@ class Tabular:
     # a resumed run may go on for longer than was first asked, and its files may have moved
     may_differ = ("data", "rules", "column_limit", "iteration_limit", "time_limit_s")
 
-    def prepare(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> Prepared:
+    def prepare(
+        self, settings: TrainSettings, described: Mapping[str, Any] | None
+    ) -> TabularPreparation:
         estimator = estimator_of(settings, settings.task or str(REGRESSION))
         estimator.run_settings()  # bad ones are refused first, whatever data and rules say
         table = read_csv(Path(str(settings.data)))
-        encoding = Encoding.of(table, features_of(table, settings))
+        encoding = TableEncoding.from_table(table, features_of(table, settings))
         inputs = encoding.inputs(table)
         task = task_of(table, settings)
         values, outputs = targets_of(table, settings.target, task)
@@ -78,54 +85,64 @@ class Tabular:
         rules = [*implied_rules(settings.quantiles, outputs), *rules]
         problem = estimator.problem(inputs, values, [rule.requirement for rule in rules])
         loop = estimator.run_settings()  # now in the units of the targets
-        return Prepared(settings, table, subject, rules, problem, loop)
+        return TabularPreparation(settings, table, subject, rules, problem, loop)
 
-    def describe(self, prepared: Prepared) -> dict[str, Any]:
+    def describe(self, prepared: TabularPreparation) -> dict[str, Any]:
         return {
-            **described(prepared.subject, scores=prepared.settings.scores),
+            **describe_subject(prepared.subject, scores=prepared.settings.scores),
             "data_sha256": prepared.table.sha256,
             "rules_sha256": rules_digest(Path(str(prepared.settings.rules))),
         }
 
-    def problem(self, prepared: Prepared) -> Task:
+    def problem(self, prepared: TabularPreparation) -> TrainingTask:
         asked = prepared.settings
         words = (
             f"training {', '.join(asked.members)} members on {len(prepared.table)} rows under "
-            f"{wording.counted(len(prepared.rules), 'rule')}: up to "
-            f"{wording.counted(asked.iteration_limit, 'iteration')}"
+            f"{wording.format_count(len(prepared.rules), 'rule')}: up to "
+            f"{wording.format_count(asked.iteration_limit, 'iteration')}"
         )
-        return Task(prepared.problem, prepared.loop, words)
+        return TrainingTask(prepared.problem, prepared.loop, words)
 
-    def reopen(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> Task:
+    def reopen(self, settings: TrainSettings, described: Mapping[str, Any] | None) -> TrainingTask:
         return self.problem(self.prepare(settings, described))
 
-    def listening(self, task: Task, run: Run | None) -> Task:
+    def attach_journal(self, task: TrainingTask, run: Run | None) -> TrainingTask:
         return task
 
-    def conclude(self, prepared: Prepared, task: Task, solved: Solved, run: Run | None) -> Solved:
-        proven = proven_afterwards(solved.result, task.problem.requirements, task.settings)
+    def conclude(
+        self,
+        prepared: TabularPreparation,
+        task: TrainingTask,
+        solved: TrainingOutcome,
+        run: Run | None,
+    ) -> TrainingOutcome:
+        proven = prove_afterwards(solved.result, task.problem.requirements, task.settings)
         return replace(solved, result=proven)
 
     def evaluate(
-        self, prepared: Prepared, task: Task, solved: Solved, review: Review
+        self,
+        prepared: TabularPreparation,
+        task: TrainingTask,
+        solved: TrainingOutcome,
+        review: Review,
     ) -> Evaluation:
         result = solved.result
-        summary = wording.summary(result, prepared.rules)
-        if review.begins("score beside a plain model's"):
-            summary |= held_out_scores(
+        summary = wording.summarise_result(result, prepared.rules)
+        if review.begin_step("score beside a plain model's"):
+            summary |= compute_held_out_scores(
                 prepared.problem,
                 result,
                 classes=len(prepared.subject.outputs) if prepared.subject.classification else None,
             )
         arrays = {}
-        if review.begins("room of the rules"):
+        if review.begin_step("room of the rules"):
             arrays = figure_arrays(prepared.problem, result, prepared.rules)
         return Evaluation(summary, result.feasible, arrays)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
-    ) -> Model:
-        model = Model(description, settings, ensemble)
+    ) -> TabularModel:
+        model = TabularModel(description, settings, ensemble)
         features, outputs = len(model.subject.features), len(model.subject.outputs)
         if features != ensemble.input_size or not 0 < outputs <= ensemble.output_size:
             raise RunFolderError(
@@ -134,8 +151,8 @@ class Tabular:
             )
         return model
 
-    def story(self, summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
-        return story(summary, saved)
+    def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
+        return make_tabular_story(summary, saved)
 
 
 def estimator_of(

@@ -7,7 +7,7 @@ from typing import get_args
 import numpy as np
 
 from cg4ai.apps.csv_tables import CsvTable, as_number
-from cg4ai.apps.tabular.rulefile import canonical
+from cg4ai.apps.tabular.rulefile import normalise_label
 from cg4ai.apps.tabular.settings import Task, TrainSettings
 from cg4ai.errors import InvalidInput, check_names
 from cg4ai.records import Array, IntArray
@@ -19,7 +19,7 @@ CLASSIFICATION, REGRESSION = get_args(Task)
 def features_of(table: CsvTable, settings: TrainSettings) -> tuple[str, ...]:
     left_out = (settings.target, *settings.ignore)
     for name in left_out:
-        table.position(name)
+        table.find_column(name)
     features = tuple(name for name in table.names if name not in left_out)
     if not features:
         raise InvalidInput(f"{table.path} has no column left to predict from; ignore fewer")
@@ -31,7 +31,7 @@ def task_of(table: CsvTable, settings: TrainSettings) -> str:
     """As told, or guessed from the target."""
     if settings.task is not None:
         return settings.task
-    values = [as_number(text) for text in table.texts(settings.target)]
+    values = [as_number(text) for text in table.get_texts(settings.target)]
     if all(value is None for value in values):
         return str(CLASSIFICATION)
     whole = all(value is not None and value == int(value) for value in values)
@@ -41,8 +41,8 @@ def task_of(table: CsvTable, settings: TrainSettings) -> str:
 def targets_of(table: CsvTable, target: str, task: str) -> tuple[Array | IntArray, tuple[str, ...]]:
     """What to learn, and the names of the outputs: classes, or the target itself."""
     if task == "regression":
-        return table.numbers([target])[:, 0], (target,)
-    labels = [canonical(text) for text in table.texts(target)]
+        return table.get_numbers([target])[:, 0], (target,)
+    labels = [normalise_label(text) for text in table.get_texts(target)]
     distinct = set(labels)
     check_names(sorted(distinct), f"{table.path}, column {target!r}")
     if len(distinct) < 2:

@@ -21,7 +21,7 @@ from cg4ai.apps.protocol import (
     Signature,
     TrainedDefaults,
 )
-from cg4ai.apps.tabular.encoding import Column, Encoding
+from cg4ai.apps.tabular.encoding import Column, TableEncoding
 from cg4ai.apps.tabular.rulefile import Subject, read_rules, rule_files
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -33,11 +33,11 @@ from cg4ai.runs import files
 SCORES = ("probability", "logit", "score")  # what outputs of classes may be
 
 
-def described(subject: Subject, *, scores: str) -> dict[str, Any]:
-    """What `restored` reads back."""
+def describe_subject(subject: Subject, *, scores: str) -> dict[str, Any]:
+    """What `restore_subject` reads back."""
     return {
         "features": list(subject.features),
-        "columns": None if subject.encoding is None else subject.encoding.record(),
+        "columns": None if subject.encoding is None else subject.encoding.to_record(),
         "outputs": list(subject.outputs),
         "lower": subject.lower.tolist(),
         "upper": subject.upper.tolist(),
@@ -47,14 +47,14 @@ def described(subject: Subject, *, scores: str) -> dict[str, Any]:
     }
 
 
-def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> Subject:
+def restore_subject(description: Mapping[str, Any], table: CsvTable | None = None) -> Subject:
     """For rules: ranges are those of the training data, rows those of `table`."""
     try:
         lower, upper = (
             files.finite_numbers(description[name], name) for name in ("lower", "upper")
         )
         features = tuple(map(str, description["features"]))
-        encoding = Encoding.restored(description.get("columns"))
+        encoding = TableEncoding.from_record(description.get("columns"))
         if encoding is not None and encoding.features != features:
             raise ValueError("its columns do not become its features")
         subject = Subject(
@@ -72,7 +72,7 @@ def restored(description: Mapping[str, Any], table: CsvTable | None = None) -> S
             raise ValueError("it has not one range for each feature")
         if description["scores"] not in SCORES:
             raise ValueError(f"scores are one of {', '.join(SCORES)}")
-        written = described(subject, scores=description["scores"])
+        written = describe_subject(subject, scores=description["scores"])
         if "columns" not in description:  # early runs, in which all were numbers
             del written["columns"]
         files.refuse_other(description, written, ())
@@ -112,7 +112,7 @@ def implied_rules(quantiles: Sequence[float], outputs: tuple[str, ...]) -> list[
 
 
 @dataclass(frozen=True)
-class Model(TrainedDefaults):
+class TabularModel(TrainedDefaults):
     """A trained mixture: columns of a table by name in, a prediction and scores out."""
 
     description: Mapping[str, Any]
@@ -121,7 +121,7 @@ class Model(TrainedDefaults):
 
     @cached_property
     def subject(self) -> Subject:
-        return restored(self.description)
+        return restore_subject(self.description)
 
     def interface(self) -> Interface:
         subject = self.subject
@@ -159,7 +159,7 @@ class Model(TrainedDefaults):
             return np.zeros(len(inputs), bool)
         subject = self.subject
         beyond = ((inputs < subject.lower) | (inputs > subject.upper)).any(axis=1)
-        return np.asarray(beyond & self.ensemble.outside(inputs))
+        return np.asarray(beyond & self.ensemble.find_outside(inputs))
 
     def predictions(self, inputs: Array, outputs: Array, *, details: bool) -> list[dict[str, Any]]:
         """The prediction, and for classes the score of each."""
@@ -187,25 +187,25 @@ class Model(TrainedDefaults):
         return Signature("inputs", list(subject.features), "outputs", names, *ends)
 
     def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
-        from cg4ai.apps.tabular.explorer import explorer
+        from cg4ai.apps.tabular.explorer import make_explorer_page
 
-        return explorer(self, ensemble, folder.name, summary)
+        return make_explorer_page(self, ensemble, folder.name, summary)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Those of a file; else those that the mixture was trained under, on its data."""
         if file is not None:
-            return read_rules(file, restored(self.description, table))
-        return [*self.implied(), *self.added(self._own_rules(), table)]
+            return read_rules(file, restore_subject(self.description, table))
+        return [*self.list_implied_rules(), *self.read_added_rules(self._own_rules(), table)]
 
-    def implied(self) -> list[Rule]:
+    def list_implied_rules(self) -> list[Rule]:
         """Rules of the run that stand in no file."""
         return implied_rules(self.settings.get("quantiles") or (), self.subject.outputs)
 
-    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+    def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         """Those of a file about the rows of a table, or else of the training data."""
         data = Path(str(self.settings.get("data")))
         rows = table if table is not None else read_csv(data) if data.exists() else None
-        return read_rules(file, restored(self.description, rows))
+        return read_rules(file, restore_subject(self.description, rows))
 
     def training_table(self) -> CsvTable | None:
         """The data that it was trained on; None where they are not there as they were."""
@@ -218,7 +218,7 @@ class Model(TrainedDefaults):
     def files(self, file: Path) -> list[Path]:
         return rule_files(file)
 
-    def stated(self, table: CsvTable) -> list[Rule]:
+    def get_own_rules(self, table: CsvTable) -> list[Rule]:
         return self._trained_under
 
     @cached_property

@@ -43,7 +43,7 @@ class Column:
         own = [f"{self.name}={value}" for value in self.values] if self.values else [self.name]
         return [*own, f"{self.name} is empty"] if self.empty else own
 
-    def encoded(self, table: CsvTable) -> list[Array]:
+    def encode(self, table: CsvTable) -> list[Array]:
         """The features (n,) of this column."""
         cells = table.cells_of(self.name)
         if self.kind == "text":
@@ -62,25 +62,25 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class TableEncoding:
     """All columns that are predicted from, in order."""
 
     columns: tuple[Column, ...]
 
     @classmethod
-    def of(cls, table: CsvTable, names: Sequence[str]) -> Encoding:
+    def from_table(cls, table: CsvTable, names: Sequence[str]) -> TableEncoding:
         """How the columns of training data are encoded."""
         return cls(tuple(_column(table, name) for name in names))
 
     @classmethod
-    def restored(cls, data: Sequence[Mapping[str, Any]] | None) -> Encoding | None:
-        """What `record` gave; None where all columns held numbers."""
+    def from_record(cls, data: Sequence[Mapping[str, Any]] | None) -> TableEncoding | None:
+        """What `to_record` gave; None where all columns held numbers."""
         if data is None:
             return None
         return cls(tuple(Column(**{**one, "values": tuple(one["values"])}) for one in data))
 
-    def record(self) -> list[dict[str, Any]]:
-        """As JSON, for `restored`."""
+    def to_record(self) -> list[dict[str, Any]]:
+        """As JSON, for `from_record`."""
         return [{**asdict(column), "values": list(column.values)} for column in self.columns]
 
     @property
@@ -89,7 +89,7 @@ class Encoding:
 
     def inputs(self, table: CsvTable) -> Array:
         """(n, features) float64."""
-        parts = [part for column in self.columns for part in column.encoded(table)]
+        parts = [part for column in self.columns for part in column.encode(table)]
         return np.stack([np.asarray(part, np.float64) for part in parts], axis=1)
 
 

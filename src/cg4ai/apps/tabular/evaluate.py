@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cg4ai.apps.protocol import Rule
 from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
-from cg4ai.data.arrays import among
+from cg4ai.data.arrays import is_among
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.estimators.holdout import HeldOutPricer, LabelledData
 from cg4ai.estimators.score_check import SHRINKAGE, quantile_score
@@ -24,7 +24,9 @@ MOST_DRAWN = 1000
 MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it
 
 
-def held_out_scores(problem: Problem, result: Result, *, classes: int | None) -> dict[str, Any]:
+def compute_held_out_scores(
+    problem: Problem, result: Result, *, classes: int | None
+) -> dict[str, Any]:
     """Accuracy (classes), R2, or D2 (quantiles) on rows that no member was trained on, or else on
     all rows.
 
@@ -47,7 +49,7 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
     else:
         plain, guess = _plain_and_guess(x, y, new_x, classes=classes)
 
-    def reached(ensemble: Ensemble) -> float:
+    def compute_score(ensemble: Ensemble) -> float:
         outputs = ensemble.answers(new_x)
         return score(outputs[:, :classes].argmax(1) if classes else outputs, new_y)
 
@@ -57,8 +59,8 @@ def held_out_scores(problem: Problem, result: Result, *, classes: int | None) ->
             "name": name,
             "rows": len(new_x),
             "held_out": trained is not weighed,
-            "mixture": reached(result.ensemble),
-            "without_rules": None if unruled is None else reached(unruled.ensemble),
+            "mixture": compute_score(result.ensemble),
+            "without_rules": None if unruled is None else compute_score(unruled.ensemble),
             "plain": score(plain, new_y),
             "guess": score(guess, new_y),
         }
@@ -70,7 +72,7 @@ def _judged(problem: Problem, weighed: Supervised) -> tuple[Array, NDArray[Any]]
     x, y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
     if problem.held_out is None:
         return x, y
-    kept = among(x, problem.held_out)  # votes are weighed by all rows
+    kept = is_among(x, problem.held_out)  # votes are weighed by all rows
     return x[kept], y[kept]
 
 

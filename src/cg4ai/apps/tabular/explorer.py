@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cg4ai.apps.explanations import TOLERANCE, ListedSlack, listed_slack
-from cg4ai.apps.explorer import FOOT, RULES, listed_data, model_page, told_at_inputs
+from cg4ai.apps.explorer import FOOT, RULES, is_pointwise, listed_data, model_page
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
 from cg4ai.apps.tabular.rulefile import Subject
@@ -22,17 +22,19 @@ from cg4ai.records import Array
 from cg4ai.rules import Shape
 
 if TYPE_CHECKING:
-    from cg4ai.apps.tabular.description import Model
+    from cg4ai.apps.tabular.description import TabularModel
 
 MOST_LISTED = 2000  # inputs of a rule that travel with the page
 MOST_EXAMPLES = 50
 
 
-def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, Any]) -> str:
+def make_explorer_page(
+    model: TabularModel, ensemble: Ensemble, name: str, summary: Mapping[str, Any]
+) -> str:
     """The page, as one HTML file; `name`: of the run."""
     subject = model.subject
     rules, missing = _rules(model)
-    traced = [rule for rule in rules if told_at_inputs(rule.requirement)]
+    traced = [rule for rule in rules if is_pointwise(rule.requirement)]
     entries = [_entry(audit, traced) for audit in summary.get("audits", ())]
     examples: list[dict[str, Any]] = []
     for one in entries:
@@ -43,7 +45,9 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
         if rule is None or known is None or not 0 < len(known.inputs) <= MOST_LISTED:
             one["silent"] = _silence(rule, known)
             continue
-        labels = [rule.source(number) or f"input {number}" for number in range(len(known.inputs))]
+        labels = [
+            rule.format_source(number) or f"input {number}" for number in range(len(known.inputs))
+        ]
         one["listed"] = listed_data(known, labels)
         examples += [
             {"label": f"{one['name']}: {label}", "cells": _cells(subject, inputs)}
@@ -72,12 +76,12 @@ def explorer(model: Model, ensemble: Ensemble, name: str, summary: Mapping[str, 
     )
 
 
-def _rules(model: Model) -> tuple[list[Rule], str]:
+def _rules(model: TabularModel) -> tuple[list[Rule], str]:
     """The rules of the run; only those it implies, and why, where its file cannot be read."""
     try:
         return model.rules(None, None), ""
     except InvalidInput as error:
-        return model.implied(), f" Slack of rules is not shown: {error}."
+        return model.list_implied_rules(), f" Slack of rules is not shown: {error}."
 
 
 def _entry(audit: Mapping[str, Any], traced: Sequence[Rule]) -> dict[str, Any]:
@@ -112,7 +116,7 @@ def _columns(subject: Subject) -> list[Column]:
     return [Column(name, "number", float(value)) for name, value in pairs]
 
 
-def _fields(model: Model) -> Iterator[dict[str, Any]]:
+def _fields(model: TabularModel) -> Iterator[dict[str, Any]]:
     subject, table, place = model.subject, model.training_table(), 0
     for column in _columns(subject):
         made: dict[str, Any] = {"name": column.name, "kind": column.kind, "usual": column.fill}

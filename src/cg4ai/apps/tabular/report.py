@@ -15,15 +15,24 @@ from cg4ai.ensemble.slack import Slack
 from cg4ai.plots.distributions import plot_histogram
 from cg4ai.plots.models import (
     Reliability,
+    compute_reliability,
     draw_reliability,
     plot_confusion,
     plot_predictions,
-    reliability,
 )
 from cg4ai.plots.rules import plot_slack
 from cg4ai.records import Array, Strength
 from cg4ai.report import wording
-from cg4ai.report.story import Drawing, Finding, KeyFigure, Part, Saved, Section, Story, Table
+from cg4ai.report.story import (
+    Drawing,
+    Finding,
+    KeyFigure,
+    Part,
+    ReportTable,
+    SavedRun,
+    Section,
+    Story,
+)
 
 OUTSIDE = (
     "Rules over a region do not cover rows outside it. cg4ai predict marks such rows; with "
@@ -35,7 +44,7 @@ MOST_CLASSES = 15  # that a figure of confusion has room for
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+def make_tabular_story(summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
     """Of a run that has ended; figures and the data's names are in its folder."""
     audits, outputs = summary["audits"], summary.get("outputs", [])
     findings = tuple(map(_finding, audits))
@@ -46,13 +55,13 @@ def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
         title=_title(saved),
         asked=() if saved is None else (_asked(saved, len(audits)),),
         findings=findings,
-        first=tuple(wording.cut_short(summary)),
+        first=tuple(wording.describe_cut(summary)),
         figures=tuple(_figures(summary)),
-        closing=(wording.closing(summary),),
+        closing=(wording.describe_closing(summary),),
         remarks=(
             *wording.class_names(findings, outputs),
             *_no_better(summary),
-            *wording.remarks(summary),
+            *wording.list_remarks(summary),
         ),
         sections=(
             _rules(audits, {} if saved is None else saved.arrays, over_regions),
@@ -70,13 +79,13 @@ def _finding(entry: Mapping[str, Any]) -> Finding:
     return replace(found, coverage=found.coverage.replace("inputs", "rows"))
 
 
-def _title(saved: Saved | None) -> str:
+def _title(saved: SavedRun | None) -> str:
     if saved is None:
         return "Model of a table"
     return f"{saved.description['task'].capitalize()} of {saved.description['target']}"
 
 
-def _asked(saved: Saved, rules: int) -> str:
+def _asked(saved: SavedRun, rules: int) -> str:
     about, settings = saved.description, saved.settings
     features = [str(name) for name in about["features"]]
     named = ", ".join(features[:NAMED])
@@ -89,7 +98,7 @@ def _asked(saved: Saved, rules: int) -> str:
             what = f"{len(outputs)} quantiles of {about['target']}"
     return (
         f"Predict {what} from {named}{more}. The data are {Path(str(settings['data'])).name}, the "
-        f"{wording.counted(rules, 'rule')} those of {Path(str(settings['rules'])).name}."
+        f"{wording.format_count(rules, 'rule')} those of {Path(str(settings['rules'])).name}."
     )
 
 
@@ -129,15 +138,17 @@ def _no_better(summary: Mapping[str, Any]) -> list[str]:
 
 def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
     """How training ended, and what came of it."""
-    yield wording.stopped(summary)
+    yield wording.describe_stop(summary)
     yield (
         f"Members: {summary['columns']} trained, {summary['active_members']} in the mixture. Its "
         f"loss on the data is {summary['loss']:.5g}."
     )
-    yield from wording.optimality(summary, f"the objective (here {summary['objective']:.5g})")
+    yield from wording.describe_optimality(
+        summary, f"the objective (here {summary['objective']:.5g})"
+    )
     if summary.get("shield"):
         yield f"{summary['shield'].capitalize()}."
-    yield wording.seconds(summary)
+    yield wording.describe_seconds(summary)
 
 
 # ---- rules --------------------------------------------------------------------------------------
@@ -146,7 +157,7 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
 def _rules(audits: Sequence[Mapping[str, Any]], arrays: Arrays, over_regions: bool) -> Section:
     if not audits:
         return Section("Rules", ())
-    parts: list[Part] = [Table([wording.audit_row(entry) for entry in audits], digits=3)]
+    parts: list[Part] = [ReportTable([wording.audit_row(entry) for entry in audits], digits=3)]
     slacks = [
         Slack(str(entry["requirement"]), arrays[f"slack_{number}"], _least_found(entry))
         for number, entry in enumerate(audits)
@@ -166,7 +177,7 @@ def _rules(audits: Sequence[Mapping[str, Any]], arrays: Arrays, over_regions: bo
                 height=1.1 + 0.72 * len(shown),
             )
         )
-    parts += [Table(rows) for entry in audits if (rows := _rates(entry))]
+    parts += [ReportTable(rows) for entry in audits if (rows := _rates(entry))]
     if over_regions:
         parts.append(OUTSIDE)
     return Section("Rules", tuple(parts))
@@ -211,7 +222,7 @@ def _held_out(found: Mapping[str, Any] | None) -> dict[str, Any]:
 # ---- predictions --------------------------------------------------------------------------------
 
 
-def _predictions(saved: Saved) -> Section:
+def _predictions(saved: SavedRun) -> Section:
     about, arrays = saved.description, saved.arrays
     parts: list[Part] = []
     if "judged_outputs" in arrays:
@@ -232,7 +243,7 @@ def _of_classes(outputs: Array, targets: Array, about: Mapping[str, Any]) -> lis
     if about.get("scores") == "logit":
         stated = np.exp(stated - stated.max(axis=1, keepdims=True))
         stated = stated / stated.sum(axis=1, keepdims=True)
-    found = reliability(stated, labels)
+    found = compute_reliability(stated, labels)
     what = f"rows were {names[1]}" if len(names) == 2 else "the answer was right"
     drawings: list[Part] = [
         Drawing(
@@ -268,7 +279,7 @@ def _of_numbers(predicted: Array, actual: Array, about: Mapping[str, Any]) -> li
     ]
 
 
-def _of_quantiles(outputs: Array, targets: Array, saved: Saved) -> list[Part]:
+def _of_quantiles(outputs: Array, targets: Array, saved: SavedRun) -> list[Part]:
     levels = np.array([float(level) for level in saved.settings.get("quantiles") or ()])
     if len(levels) != outputs.shape[1]:
         return []

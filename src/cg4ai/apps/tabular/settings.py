@@ -11,7 +11,7 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.settings import (
     MOST_THREADS,
     MOST_UNITS,
-    Checked,
+    CheckedSettings,
     FinalChoice,
     Settings,
     device_setting,
@@ -57,7 +57,7 @@ def loop_fault(given: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSettings(Checked):
+class TrainSettings(CheckedSettings):
     """What to train on and how; `loop` holds further settings of `cg4ai.Settings` by name."""
 
     data: Path | None = setting(None, "CSV file with a header.", argument=True, metavar="DATA.csv")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from cg4ai.colgen.master.table import DUMMY_MULTIPLE, OWN_SLACK, Table
+from cg4ai.colgen.master.table import DUMMY_MULTIPLE, OWN_SLACK, MasterTable
 from cg4ai.errors import SolverFailure
 from cg4ai.records import Array, Duals, IntArray
 from cg4ai.solvers.highs import BASIC, OPTIMAL, STUCK, LinearProgram
@@ -32,7 +32,7 @@ class Prices:
     slack_only: bool = False
     barred: tuple[int, ...] = ()
 
-    def of(self, table: Table, kinds: IntArray, keys: IntArray) -> Array:
+    def of(self, table: MasterTable, kinds: IntArray, keys: IntArray) -> Array:
         """The cost of each column of HiGHS."""
         if self.slack_only:
             free = (kinds == MEMBER) | (kinds == EPIGRAPH)
@@ -45,7 +45,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class TablePoint:
     """One HiGHS solution spread over the whole table."""
 
     weights: Array
@@ -57,7 +57,7 @@ class Point:
 
 
 @dataclass(slots=True)
-class Held:
+class ActiveSet:
     """What HiGHS holds, in its own order; its first rows are the convexity rows, not listed.
 
     `keys` name a column within its kind: member, block, scenario, shared number or table row.
@@ -103,11 +103,11 @@ class Held:
 class ActiveProgram:
     """Moves rows and columns of the table in and out of HiGHS, which keeps its basis."""
 
-    def __init__(self, table: Table, prices: Prices, *, tolerance: float) -> None:
+    def __init__(self, table: MasterTable, prices: Prices, *, tolerance: float) -> None:
         self.table = table
         self.prices = prices
         self.tolerance = tolerance
-        self.held = Held.of_dummies(table.blocks)
+        self.held = ActiveSet.of_dummies(table.blocks)
         self._next_primal = False
         self._build()
 
@@ -127,7 +127,7 @@ class ActiveProgram:
             raise SolverFailure(_explain(ending.status))
         return ending.iterations
 
-    def read(self) -> Point:
+    def read(self) -> TablePoint:
         """HiGHS's solution on the whole table, weights cleaned to sum to one with the dummy.
 
         HiGHS defines duals as the change of the optimum per unit of bound, so for this
@@ -140,9 +140,9 @@ class ActiveProgram:
         weights[held.members] = values[held.kinds == MEMBER]
         dummy, block_of = values[:blocks], self.table.column_blocks
         total = dummy + np.bincount(block_of, weights=weights, minlength=blocks)
-        factors = self.table.factors(held.rows)
+        factors = self.table.compute_factors(held.rows)
         duals[held.rows] = np.maximum(solution.duals[blocks:], 0.0) * factors
-        return Point(
+        return TablePoint(
             weights=weights / total[block_of],
             dummy=dummy / total,
             epigraph=values[held.kinds == EPIGRAPH],
@@ -155,7 +155,7 @@ class ActiveProgram:
         """Give rows to HiGHS, with their own slacks; their logicals enter the basis."""
         self.add_columns(OWN, rows[self.table.slack_of[rows] == OWN_SLACK])
         matrix = self._row_matrix(rows)
-        bounds = self.table.bounds[rows] * self.table.factors(rows)
+        bounds = self.table.bounds[rows] * self.table.compute_factors(rows)
         self._program.add_rows(bounds, np.full(len(rows), np.inf), matrix)
         self.held.append_rows(rows)
         self._next_primal = False
@@ -168,7 +168,7 @@ class ActiveProgram:
         kinds = np.full(len(keys), kind)
         if kind == MEMBER:
             dense = table.coefficients[np.ix_(held.rows, keys)]
-            dense = dense * table.factors(held.rows)[:, None]
+            dense = dense * table.compute_factors(held.rows)[:, None]
             ones = (np.ones(len(keys)), (table.column_blocks[keys], np.arange(len(keys))))
             convexity = sparse.csc_matrix(ones, shape=(table.blocks, len(keys)))
             matrix = sparse.vstack([convexity, sparse.csc_matrix(dense)], format="csc")
@@ -202,7 +202,7 @@ class ActiveProgram:
         )
         held.keep(~old_rows, ~old_columns)
 
-    def count_idle(self, point: Point) -> None:
+    def count_idle(self, point: TablePoint) -> None:
         """One more solve without price for rows, without weight or promise for members."""
         held = self.held
         idle_rows = point.duals.rows[held.rows] == 0
@@ -218,12 +218,12 @@ class ActiveProgram:
             "next_primal": np.array(self._next_primal),
             "column_basis": column_basis,
             "row_basis": row_basis,
-            **{f"held_{f.name}": getattr(self.held, f.name).copy() for f in fields(Held)},
+            **{f"held_{f.name}": getattr(self.held, f.name).copy() for f in fields(ActiveSet)},
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Hold what `state` says, in the same order and with the same basis."""
-        self.held = Held(**{f.name: state[f"held_{f.name}"].copy() for f in fields(Held)})
+        self.held = ActiveSet(**{f.name: state[f"held_{f.name}"].copy() for f in fields(ActiveSet)})
         self._next_primal = bool(state["next_primal"])
         self._build()
         if len(state["column_basis"]):
@@ -245,7 +245,7 @@ class ActiveProgram:
             (np.ones(len(weighted)), (blocks, weighted)), shape=(table.blocks, len(held.kinds))
         )
         self._program.add_rows(ones, ones, convexity)
-        bounds = table.bounds[held.rows] * table.factors(held.rows)
+        bounds = table.bounds[held.rows] * table.compute_factors(held.rows)
         self._program.add_rows(bounds, np.full(len(bounds), np.inf), self._row_matrix(held.rows))
 
     def _lower(self, kinds: IntArray) -> Array:
@@ -270,7 +270,7 @@ class ActiveProgram:
             values.append(np.ones(len(at)))
         where = (np.concatenate(row_of), np.concatenate(column_of))
         shape = (len(rows), len(held.kinds))
-        entries = np.concatenate(values) * table.factors(rows)[where[0]]
+        entries = np.concatenate(values) * table.compute_factors(rows)[where[0]]
         return sparse.csr_matrix((entries, where), shape=shape)
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai import clock
-from cg4ai.colgen.master.table import Table
+from cg4ai.colgen.master.table import MasterTable
 from cg4ai.records import Array, IntArray
 from cg4ai.solvers.highs import MixedProgram, MixedSolution, solve_mixed
 
@@ -38,7 +38,7 @@ class Choice:
     bound: float
 
 
-def choose(table: Table, *, tolerance: Array, time_limit_s: float = math.inf) -> Choice:
+def choose(table: MasterTable, *, tolerance: Array, time_limit_s: float = math.inf) -> Choice:
     """The cheapest choice that meets every row; if there is none, the one that comes closest.
 
     `tolerance` (m,) is what each row may lack.
@@ -52,7 +52,7 @@ def choose(table: Table, *, tolerance: Array, time_limit_s: float = math.inf) ->
     return _Selection(table, tolerance, time_limit_s).choice()
 
 
-def objectives(table: Table, values: Array) -> Array:
+def compute_objectives(table: MasterTable, values: Array) -> Array:
     """The epigraph's part of what columns with these row values (m, n) cost: (n,)."""
     if not len(table.epigraph_weights):
         return np.zeros(values.shape[1])
@@ -62,12 +62,12 @@ def objectives(table: Table, values: Array) -> Array:
     return np.asarray(table.epigraph_weights @ levels)
 
 
-def _looked_through(table: Table, tolerance: Array) -> Choice:
+def _looked_through(table: MasterTable, tolerance: Array) -> Choice:
     values = table.coefficients
     ruled = table.epigraph_of < 0
     short = np.maximum(table.bounds[ruled, None] - values[ruled], 0.0)
     lacking = short.max(0, initial=0.0)
-    costs = table.costs + objectives(table, values)
+    costs = table.costs + compute_objectives(table, values)
     missed = short > tolerance[ruled, None]
     met = np.asarray(~missed.any(axis=0))
     if met.any():
@@ -83,7 +83,7 @@ def _looked_through(table: Table, tolerance: Array) -> Choice:
 class _Selection:
     """Several blocks: binary variables for columns, one t for each scenario."""
 
-    def __init__(self, table: Table, tolerance: Array, time_limit_s: float) -> None:
+    def __init__(self, table: MasterTable, tolerance: Array, time_limit_s: float) -> None:
         self.table, self.tolerance = table, tolerance
         self.until = clock.now() + time_limit_s
         self.members = np.arange(table.n_columns)
@@ -146,7 +146,7 @@ class _Selection:
         values = table.coefficients[:, columns].sum(1, keepdims=True)
         short = (table.bounds - values[:, 0])[self.ruled]
         lacking = float(max(short.max(initial=0.0), 0.0))
-        objective = float(table.costs[columns].sum() + objectives(table, values)[0])
+        objective = float(table.costs[columns].sum() + compute_objectives(table, values)[0])
         met = bool((short <= self.tolerance[self.ruled]).all())
         return Choice(columns, objective, lacking, met, min(bound, objective) if met else bound)
 

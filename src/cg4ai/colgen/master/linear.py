@@ -27,15 +27,15 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.colgen.master.active import EPIGRAPH, MEMBER, SHARED, ActiveProgram, Point, Prices
+from cg4ai.colgen.master.active import EPIGRAPH, MEMBER, SHARED, ActiveProgram, Prices, TablePoint
 from cg4ai.colgen.master.table import (
     DUMMY_MULTIPLE,
     LARGEST,
     NO_SLACK,
     OWN_SLACK,
-    Table,
-    objective_unit,
-    penalty_factor,
+    MasterTable,
+    choose_objective_unit,
+    choose_penalty_factor,
     require,
 )
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
@@ -89,9 +89,9 @@ class LinearMaster:
         self._usual, self._row_size = usual, row_size
         self._unit: float | None = None  # not known before something has a cost
         self._gap = 0.0
-        self._start(Table(self.blocks), Prices(float(penalty)))
+        self._start(MasterTable(self.blocks), Prices(float(penalty)))
 
-    def _start(self, table: Table, prices: Prices) -> None:
+    def _start(self, table: MasterTable, prices: Prices) -> None:
         self._table = table
         self._active = ActiveProgram(table, prices, tolerance=self.tolerance)
 
@@ -136,7 +136,7 @@ class LinearMaster:
         return self._table.slack_of
 
     @property
-    def table(self) -> Table:
+    def table(self) -> MasterTable:
         """All rows and columns with what they cost, in the unit; not to be written to."""
         return self._table
 
@@ -197,9 +197,9 @@ class LinearMaster:
 
     def _take_unit(self, sizes: Array) -> None:
         """From the sizes of the first costs."""
-        self._unit = objective_unit(sizes, self._usual)
+        self._unit = choose_objective_unit(sizes, self._usual)
         factor, most = (
-            penalty_factor(self.unit, self._usual, self._row_size),
+            choose_penalty_factor(self.unit, self._usual, self._row_size),
             LARGEST / DUMMY_MULTIPLE,
         )
         if factor != 1.0:
@@ -281,41 +281,43 @@ class LinearMaster:
         unit = float(state["unit"])
         master._unit = None if np.isnan(unit) else unit
         prices = Prices(master.penalty, bool(state["slack_phase"]))
-        master._start(Table.restore(master.blocks, state), prices)
+        master._start(MasterTable.restore(master.blocks, state), prices)
         master._active.restore(state)
         return master
 
-    def _violated(self, point: Point) -> IntArray:
+    def _violated(self, point: TablePoint) -> IntArray:
         """The most violated rows that HiGHS does not hold, at most a batch."""
-        violation = self._table.shortfall(point.weights, point.epigraph)
+        violation = self._table.compute_shortfall(point.weights, point.epigraph)
         shared = self._table.slack_of >= 0
         order = np.argsort(point.shared_numbers)
         at = np.searchsorted(point.shared_numbers[order], self._table.slack_of[shared])
         violation[shared] -= point.shared[order][at]
         violation[self._active.held.rows] = 0.0
-        violation *= self._table.factors(np.arange(self.n_rows))
+        violation *= self._table.compute_factors(np.arange(self.n_rows))
         violated = np.flatnonzero(violation > self.tolerance)
         if len(violated) > self.activation_batch:
             worst = np.argsort(-violation[violated], kind="stable")[: self.activation_batch]
             violated = violated[worst]
         return violated
 
-    def _improving(self, point: Point) -> IntArray:
+    def _improving(self, point: TablePoint) -> IntArray:
         """Columns that HiGHS does not hold and that would improve at the present duals."""
         prices = self._active.prices
         out = np.union1d(self._active.held.members, np.array(prices.barred, np.int64))
         aside = np.setdiff1d(np.arange(self.n_columns), out)
-        reduced_costs = self._table.reduced_costs(aside, point.duals, free=prices.slack_only)
+        reduced_costs = self._table.compute_reduced_costs(
+            aside, point.duals, free=prices.slack_only
+        )
         return np.asarray(aside[reduced_costs < -self.tolerance])
 
-    def _solution(self, point: Point, *, iterations: int) -> MasterSolution:
+    def _solution(self, point: TablePoint, *, iterations: int) -> MasterSolution:
         table, prices = self._table, self._active.prices
         # Rows without slack hold exactly once t absorbs the solver's tolerance.
         without = np.flatnonzero(table.slack_of == NO_SLACK)
-        lacking = table.shortfall(point.weights, point.epigraph)[without]
+        lacking = table.compute_shortfall(point.weights, point.epigraph)[without]
         scenarios, epigraph = table.epigraph_of[without], point.epigraph.copy()
         np.maximum.at(epigraph, scenarios, point.epigraph[scenarios] + lacking)
-        slack = np.maximum(table.shortfall(point.weights, epigraph), 0.0)
+        slack = np.maximum(table.compute_shortfall(point.weights, epigraph), 0.0)
         slack[without] = 0.0
         total = _total_slack(slack, table.slack_of)
         if prices.slack_only:

@@ -25,7 +25,7 @@ _ARRAYS = (
 )
 
 
-class Table:
+class MasterTable:
     """Costs (n,), blocks (n,) and `coefficients` (m, n) of columns; bounds (m,) of rows.
 
     `slack_of` (m,): OWN_SLACK, NO_SLACK or the number >= 0 of a shared slack. `epigraph_of` (m,):
@@ -110,14 +110,14 @@ class Table:
         self._reserve()
         self.coefficients[before:] = coefficients
 
-    def shortfall(self, weights: Array, epigraph: Array) -> Array:
+    def compute_shortfall(self, weights: Array, epigraph: Array) -> Array:
         """`bound - value` (m,) of every row, t included, slack not."""
         shortfall = self.bounds - self.coefficients @ weights
         with_epigraph = self.epigraph_of >= 0
         shortfall[with_epigraph] -= epigraph[self.epigraph_of[with_epigraph]]
         return np.asarray(shortfall)
 
-    def factors(self, rows: IntArray) -> Array:
+    def compute_factors(self, rows: IntArray) -> Array:
         """Powers of two that rows with small bounds are multiplied by where they are solved.
 
         Solvers meet rows to an absolute tolerance; so they meet these to a share of the bound.
@@ -127,7 +127,7 @@ class Table:
         exponent = np.round(-np.log2(np.where(small, size, 1.0)))
         return np.where(small, 2.0 ** np.minimum(exponent, MOST_DOUBLINGS), 1.0)
 
-    def reduced_costs(self, columns: IntArray, duals: Duals, *, free: bool) -> Array:
+    def compute_reduced_costs(self, columns: IntArray, duals: Duals, *, free: bool) -> Array:
         """Of these columns at these duals; cost 0 if `free`."""
         used = np.flatnonzero(duals.rows)
         costs = np.zeros(len(columns)) if free else self.costs[columns]
@@ -139,7 +139,7 @@ class Table:
         return {name: np.array(getattr(self, name)) for name in _ARRAYS}
 
     @classmethod
-    def restore(cls, blocks: int, state: Mapping[str, NDArray[Any]]) -> Table:
+    def restore(cls, blocks: int, state: Mapping[str, NDArray[Any]]) -> MasterTable:
         table = cls(blocks)
         floor = float(state["epigraph_floor"])
         if len(state["epigraph_weights"]):
@@ -161,7 +161,7 @@ class Table:
             self._reserved = larger
 
 
-def objective_unit(sizes: Array, usual: float | None) -> float | None:
+def choose_objective_unit(sizes: Array, usual: float | None) -> float | None:
     """The power of two that costs are divided by; None where the first of them are all zero.
 
     `sizes` are those of the first members, which may be wild; `usual` is that of the data's own
@@ -180,7 +180,7 @@ def objective_unit(sizes: Array, usual: float | None) -> float | None:
     return float(2.0 ** np.round(np.log2(unit))) if outside else 1.0
 
 
-def penalty_factor(unit: float, usual: float | None, row_size: float) -> float:
+def choose_penalty_factor(unit: float, usual: float | None, row_size: float) -> float:
     """What prices of slack are multiplied by where costs are usually very small or large.
 
     In units of the objective, slack of as much as a row asks for shall cost what is stated times

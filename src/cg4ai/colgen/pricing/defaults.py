@@ -46,13 +46,13 @@ class PricerDefaults:
         return None
 
     def with_members(self: Pricer, change: MemberChange) -> Pricer:
-        return ChangedMembers(self, change.members)
+        return MemberChangePricer(self, change.members)
 
     def with_shapes(self: Pricer, shapes: Sequence[Shape]) -> Pricer:
         return self
 
     def for_estimate(self: Pricer, probe: Probe) -> Pricer:
-        return OnlyWholeCalls(self, probe)
+        return FullCallPricer(self, probe)
 
     def for_single_models(self: Pricer, pressure: float) -> Pricer:
         return self
@@ -116,7 +116,7 @@ def _replaced(pricer: Any, **changes: Any) -> Pricer:
 
 
 @dataclass(frozen=True)
-class ChangedMembers(WrappingPricer):
+class MemberChangePricer(WrappingPricer):
     """Asks `inner` and changes the members it proposes.
 
     What it proved of its own members says nothing of these, so its bounds are dropped.
@@ -133,7 +133,7 @@ class ChangedMembers(WrappingPricer):
 
 
 @dataclass(frozen=True)
-class OnlyWholeCalls(WrappingPricer):
+class FullCallPricer(WrappingPricer):
     """Asks `inner`, which has no brief way, where a whole call is paid for or it proves bounds."""
 
     inner: Pricer
@@ -146,11 +146,11 @@ class OnlyWholeCalls(WrappingPricer):
         return self.inner.price(request)
 
 
-def pricers_within(pricer: Pricer) -> Iterator[Pricer]:
+def iterate_pricers(pricer: Pricer) -> Iterator[Pricer]:
     """The pricer and all that it asks, whatever wraps them."""
     yield pricer
     for one in pricer.inner_parts():
-        yield from pricers_within(one)
+        yield from iterate_pricers(one)
 
 
 def map_trainers(pricer: Pricer, change: Callable[[Pricer], Pricer]) -> Pricer:

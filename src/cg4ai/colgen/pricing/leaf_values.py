@@ -28,7 +28,7 @@ MOST_NUMBERS = 50_000_000  # in the outputs of all extreme values
 
 
 @dataclass(frozen=True)
-class RefittedTrees(WrappingPricer):
+class LeafRefitPricer(WrappingPricer):
     """Proposes the trees of `inner`, and each of them with leaf values that keep the rows.
 
     Only single trees with outputs as they are, in one block, under linear rows; others stay alone.
@@ -41,7 +41,7 @@ class RefittedTrees(WrappingPricer):
         trees = found.members
         if not isinstance(trees, TreeMembers) or not _can_refit(trees, request):
             return found
-        fitted = [refitted(trees.take(np.array([k])), request) for k in range(len(trees))]
+        fitted = [refit_leaves(trees.take(np.array([k])), request) for k in range(len(trees))]
         members = concatenate([trees, *(one for one in fitted if one is not None)])
         if members is None:
             return found
@@ -60,7 +60,7 @@ def _can_refit(trees: TreeMembers, request: PricingRequest) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class LeafFit:
     """A tree with its new leaf values, what a row lacks at most, and what none costs less than.
 
     `bound` (inf: no values keep the rows) is proven up to the gap of the program.
@@ -71,7 +71,7 @@ class Fitted:
     bound: float
 
 
-def refitted(tree: TreeMembers, request: PricingRequest) -> TreeMembers | None:
+def refit_leaves(tree: TreeMembers, request: PricingRequest) -> TreeMembers | None:
     """The tree (one member) with the leaf values of least loss that keep the rows, or miss least.
 
     None where there are too many leaves or inputs for the program.
@@ -83,13 +83,13 @@ def refitted(tree: TreeMembers, request: PricingRequest) -> TreeMembers | None:
     if count > MOST_LEAVES or 2 * count * size**2 * len(objective.inputs) > MOST_NUMBERS:
         return None
     if targets.ndim == 1:
-        return fit_leaves(tree, request, probabilities(count, size, FLOOR)).tree
+        return fit_leaves(tree, request, build_probability_extremes(count, size, FLOOR)).tree
     least, most = targets.min(0), targets.max(0)
     wide = np.maximum(most - least, 1e-6)
-    return fit_leaves(tree, request, ranges(count, least - wide, most + wide)).tree
+    return fit_leaves(tree, request, build_range_extremes(count, least - wide, most + wide)).tree
 
 
-def fit_leaves(tree: TreeMembers, request: PricingRequest, extremes: Extremes) -> Fitted:
+def fit_leaves(tree: TreeMembers, request: PricingRequest, extremes: Extremes) -> LeafFit:
     """The best values of the leaves of one tree under all rows of the request."""
     objective = request.objective
     assert isinstance(objective, Supervised)
@@ -117,7 +117,7 @@ def fit_leaves(tree: TreeMembers, request: PricingRequest, extremes: Extremes) -
     value[0, 0, torch.as_tensor(leaves)] = torch.as_tensor(
         np.tensordot(weights, extremes.values, 1)
     )
-    return Fitted(_with_values(tree, value), solution.lacking, float(bound))
+    return LeafFit(_with_values(tree, value), solution.lacking, float(bound))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Extremes:
     blocks: IntArray
 
 
-def probabilities(leaves: int, size: int, floor: float) -> Extremes:
+def build_probability_extremes(leaves: int, size: int, floor: float) -> Extremes:
     """Of every class at least `floor`: a leaf is a block."""
     values = np.zeros((leaves, size, leaves, size))
     for leaf in range(leaves):
@@ -139,7 +139,7 @@ def probabilities(leaves: int, size: int, floor: float) -> Extremes:
     return Extremes(values.reshape(-1, leaves, size), np.repeat(np.arange(leaves), size))
 
 
-def ranges(leaves: int, least: Array, most: Array) -> Extremes:
+def build_range_extremes(leaves: int, least: Array, most: Array) -> Extremes:
     """Every output between its `least` and `most` (r,): each output of a leaf is a block."""
     size = len(least)
     values = np.zeros((leaves, size, 2, leaves, size))

@@ -13,10 +13,12 @@ from cg4ai.records import IntArray
 from cg4ai.rules.shapes import Monotone, Shape
 
 
-def checked_shapes(estimator: Any, shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
+def check_shapes(estimator: Any, shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
     """The shapes, if trees grown by this estimator can keep them; else what to do instead."""
     kind = type(estimator).__name__
-    constrained(clone(estimator), np.zeros(1, np.int64))  # refuses what has no such parameter
+    set_monotone_constraints(
+        clone(estimator), np.zeros(1, np.int64)
+    )  # refuses what has no such parameter
     for shape in shapes:
         if not isinstance(shape, Monotone):
             raise InvalidInput(
@@ -30,7 +32,7 @@ def checked_shapes(estimator: Any, shapes: Sequence[Shape]) -> tuple[Monotone, .
     return tuple(shape for shape in shapes if isinstance(shape, Monotone))
 
 
-def signs_of(
+def find_signs(
     shapes: Sequence[Monotone], input_size: int, output_size: int, classification: bool
 ) -> IntArray | None:
     """(outputs, inputs): which way each column of the trees' values must move; None if any may.
@@ -58,7 +60,7 @@ def signs_of(
     return signs
 
 
-def constrained(model: Any, directions: IntArray) -> Any:
+def set_monotone_constraints(model: Any, directions: IntArray) -> Any:
     """The model with its own monotone constraints set to `directions` (d,)."""
     known, library = model.get_params(), type(model).__module__.partition(".")[0]
     name = "monotonic_cst" if "monotonic_cst" in known else "monotone_constraints"

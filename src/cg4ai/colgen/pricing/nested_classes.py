@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from sklearn.base import clone, is_classifier
 
-from cg4ai.colgen.pricing.monotone_parameters import constrained
+from cg4ai.colgen.pricing.monotone_parameters import set_monotone_constraints
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.nested_classes import NestedMembers, Nesting
-from cg4ai.members.tree_arrays import among_classes, one_leaf, repaired
+from cg4ai.members.tree_arrays import build_constant_tree, repair_leaves, spread_to_classes
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Monotone
@@ -26,7 +26,7 @@ class _Part(NamedTuple):
     bound: int | None
 
 
-def nesting_of(shapes: Sequence[Monotone], classes: int) -> Nesting:
+def find_nesting(shapes: Sequence[Monotone], classes: int) -> Nesting:
     """How members that keep all these shapes of so many classes are made of parts."""
     for shape in shapes:
         shape.differences(classes)  # refuses one that does not say which class it is about
@@ -43,7 +43,7 @@ def check_nesting(estimator: Any, shapes: Sequence[Monotone]) -> None:
     classes = max((shape.output_size or 0 for shape in shapes), default=0)
     if not is_classifier(estimator) or classes < 3:
         return
-    nesting_of(shapes, classes)
+    find_nesting(shapes, classes)
     if isinstance(estimator.get_params().get("class_weight"), Mapping):
         raise InvalidInput(
             f"{type(estimator).__name__} has weights of {classes} classes, and {shapes[0].name} is "
@@ -52,7 +52,7 @@ def check_nesting(estimator: Any, shapes: Sequence[Monotone]) -> None:
         )
 
 
-def nested_member(
+def fit_nested_member(
     model: Any,
     rows: tuple[Array, IntArray, Array | None],
     *,
@@ -74,7 +74,9 @@ def nested_member(
     for number, part in enumerate(parts):
         if number not in fitted:  # there is nothing to tell apart
             label = part.labels[:1] if len(part.labels) else np.array([nesting.another])
-            fitted[number] = among_classes(one_leaf(inputs.shape[1], like), label, nesting.size)
+            fitted[number] = spread_to_classes(
+                build_constant_tree(inputs.shape[1], like), label, nesting.size
+            )
     stack = TreeMembers.concatenate([fitted[number] for number in range(len(parts))])
     return NestedMembers(stack, nesting.output)
 
@@ -98,9 +100,13 @@ def _fitted(
     if part.bound is not None:
         own[part.bound] = signs[part.bound]
         own[present[present != part.bound]] = -signs[part.bound]
-    one = clone(model) if part.bound is None else constrained(clone(model), own[present[1]])
+    one = (
+        clone(model)
+        if part.bound is None
+        else set_monotone_constraints(clone(model), own[present[1]])
+    )
     one.fit(inputs, codes, sample_weight=weights)
     made = from_sklearn(one)
     if not isinstance(made, TreeMembers):
         raise InvalidInput(f"expected trees, got members of {type(made).__name__}")
-    return repaired(among_classes(made, present, len(signs)), own)
+    return repair_leaves(spread_to_classes(made, present, len(signs)), own)

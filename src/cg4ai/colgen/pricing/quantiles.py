@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.colgen.pricing.monotone_parameters import signs_of
+from cg4ai.colgen.pricing.monotone_parameters import find_signs
 from cg4ai.colgen.pricing.trees import takes_missing
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
-from cg4ai.members.tree_arrays import one_output_each
+from cg4ai.members.tree_arrays import combine_outputs
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.parallel import fan_out
@@ -32,7 +32,7 @@ NAMES = {
 SHARE = 0.8  # of the rows that all but the first proposals are fitted to, so that they differ
 
 
-def at_quantile(estimator: Any, quantile: float) -> Any:
+def clone_for_quantile(estimator: Any, quantile: float) -> Any:
     """An unfitted copy of the estimator that fits this quantile."""
     from sklearn.base import clone
 
@@ -87,7 +87,7 @@ class QuantilePricer(PricerDefaults):
 
     def with_shapes(self, shapes: Sequence[Shape]) -> QuantilePricer:
         """The same for trees that keep these shapes at every input."""
-        return replace(self, shapes=only_monotone(shapes))
+        return replace(self, shapes=require_monotone(shapes))
 
     def _known(self, request: PricingRequest) -> bool:
         """Whether the mixture has such members already."""
@@ -100,21 +100,21 @@ class QuantilePricer(PricerDefaults):
         weights = None if objective.sample_weight is None else objective.sample_weight[rows]
         inputs = objective.inputs[rows]
         return [
-            _Fit(at_quantile(estimator, one), inputs, targets, weights, seed)
+            _Fit(clone_for_quantile(estimator, one), inputs, targets, weights, seed)
             for one in self.quantiles
         ]
 
     def _member(self, models: Sequence[Any], features: int) -> TreeMembers:
         """One member of the models of all quantiles."""
-        signs = signs_of(self.shapes, features, len(self.quantiles), False)
+        signs = find_signs(self.shapes, features, len(self.quantiles), False)
         parts: list[TreeMembers] = []
         for model in models:
             member = from_sklearn(model)
             assert isinstance(member, TreeMembers)
             if signs is not None:
-                member = made_monotone(member, signs[len(parts)])
+                member = make_monotone(member, signs[len(parts)])
             parts.append(member)
-        return one_output_each(parts)
+        return combine_outputs(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class _Fit:
         return self.unfitted.fit(self.inputs, self.targets, sample_weight=self.weights)
 
 
-def only_monotone(shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
+def require_monotone(shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
     """The shapes, if leaves can be made to keep them."""
     for shape in shapes:
         if not isinstance(shape, Monotone) or shape.logits:
@@ -145,7 +145,7 @@ def only_monotone(shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
     return tuple(one for one in shapes if isinstance(one, Monotone))
 
 
-def made_monotone(members: TreeMembers, directions: IntArray) -> TreeMembers:
+def make_monotone(members: TreeMembers, directions: IntArray) -> TreeMembers:
     """The same trees, of one output, with leaves clipped so that each moves as `directions` (d,).
 
     At a node that splits on such a feature both sides are clipped at the middle between the largest

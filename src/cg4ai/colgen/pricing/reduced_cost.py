@@ -24,14 +24,14 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import AnyObjective, Supervised
 from cg4ai.protocols import Members, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet, joined
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet, join_batches
 
 ConcaveMode = Literal["refuse", "linearise"]
 CHUNK = 20_000_000  # numbers held at once while evaluating members
 INPUTS = 16_384  # at which members are evaluated at once: inside they hold more than outputs
 
 
-def outputs_at(members: Members, inputs: Tensor) -> Tensor:
+def compute_outputs(members: Members, inputs: Tensor) -> Tensor:
     """(count, n, r) without gradients, some inputs at a time."""
     with torch.no_grad():
         if len(inputs) <= INPUTS:
@@ -39,7 +39,7 @@ def outputs_at(members: Members, inputs: Tensor) -> Tensor:
         return torch.cat([members.outputs(part) for part in torch.split(inputs, INPUTS)], dim=1)
 
 
-def row_values(
+def compute_row_values(
     rows: Rows, layout: Layout, members: Members, blocks: IntArray, device: str
 ) -> Array:
     """The coefficient of each member in each row: (len(rows), len(members)), float64."""
@@ -50,7 +50,7 @@ def row_values(
         chunk = np.arange(start, min(start + size, len(members)))
         with torch.no_grad():
             own = members if len(chunk) == len(members) else members.take(chunk)
-            outputs = outputs_at(own, inputs)
+            outputs = compute_outputs(own, inputs)
             if len(layout) > 1:  # many small products: a GPU would be launching all the time
                 outputs = outputs.cpu()
             for number in np.unique(blocks[chunk]):
@@ -61,12 +61,12 @@ def row_values(
     return result
 
 
-def block_outputs(
+def compute_block_outputs(
     inputs: Array, layout: Layout, members: Members, blocks: IntArray, device: str
 ) -> Tensor:
     """Outputs of members embedded in all r outputs, zero outside their block: (count, n, r)."""
     x = torch.as_tensor(inputs, device=device)
-    raw = outputs_at(members, x)
+    raw = compute_outputs(members, x)
     full = torch.zeros(
         (len(members), len(inputs), layout.output_size), dtype=torch.float64, device=device
     )
@@ -77,10 +77,11 @@ def block_outputs(
     return full
 
 
-def all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
+def compute_all_values(rows: RowSet, members: Members, blocks: IntArray, device: str) -> Array:
     """Coefficients of candidate members in all rows of the master: (m, count)."""
     parts = [
-        row_values(batch, rows.layout, members, blocks, device) for batch in joined(rows.batches)
+        compute_row_values(batch, rows.layout, members, blocks, device)
+        for batch in join_batches(rows.batches)
     ]
     return np.concatenate(parts) if parts else np.zeros((0, len(members)))
 
@@ -100,12 +101,12 @@ class PriceTerms:
     charge: float
 
 
-def loss_is_linearised(request: PricingRequest) -> bool:
+def is_loss_linearised(request: PricingRequest) -> bool:
     """Whether the loss enters by its gradient at the current mixture."""
     return request.objective.kind == "mixture" and request.ensemble is not None
 
 
-def mixture_outputs(ensemble: Mixture, inputs: Array, device: str) -> Array:
+def compute_mixture_outputs(ensemble: Mixture, inputs: Array, device: str) -> Array:
     """Outputs (n, r) of the mixture at `inputs` (n, d)."""
     x = torch.as_tensor(inputs, dtype=torch.float64, device=device)
     with torch.no_grad():
@@ -113,7 +114,7 @@ def mixture_outputs(ensemble: Mixture, inputs: Array, device: str) -> Array:
     return np.asarray(outputs.cpu().numpy(), dtype=np.float64)
 
 
-def loss_gradient(objective: Supervised, outputs: Array) -> Array:
+def compute_loss_gradient(objective: Supervised, outputs: Array) -> Array:
     """Gradient (n, r) of the weighted mean loss with respect to `outputs` (n, r)."""
     z = torch.tensor(outputs, dtype=torch.float64, requires_grad=True)
     value = objective.costs(z.unsqueeze(0), np.arange(outputs.shape[1]))[0]
@@ -127,14 +128,14 @@ def _concave_prices(request: PricingRequest, rows: ConcaveRows, duals: Array) ->
     start = (
         np.zeros(shape)
         if request.ensemble is None
-        else mixture_outputs(request.ensemble, rows.inputs, request.device)
+        else compute_mixture_outputs(request.ensemble, rows.inputs, request.device)
     )
     z = torch.tensor(start, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(rows.values(z) @ torch.as_tensor(duals), z)
     return -np.asarray(gradient.numpy())
 
 
-def price_terms(
+def compute_price_terms(
     request: PricingRequest, row_duals: Array | None = None, *, concave: ConcaveMode = "refuse"
 ) -> PriceTerms:
     """The price of each output at each input that matters, at `row_duals` (default: the true ones).
@@ -178,7 +179,7 @@ def price_terms(
     )
 
 
-def reduced_costs(request: PricingRequest, members: Members, blocks: IntArray) -> Array:
+def compute_reduced_costs(request: PricingRequest, members: Members, blocks: IntArray) -> Array:
     """Reduced costs (len(members),) in float64, from the members' real outputs.
 
     Handles every objective, several blocks, linear and concave rows; rows with dual 0 cost
@@ -192,17 +193,17 @@ def reduced_costs(request: PricingRequest, members: Members, blocks: IntArray) -
         if len(which)
     ]
     layout, moved = request.rows.layout, members.to(request.device)
-    coefficients = all_values(RowSet(layout, parts), moved, blocks, request.device)
+    coefficients = compute_all_values(RowSet(layout, parts), moved, blocks, request.device)
     costs = np.zeros(len(members))
     if request.loss_weight:
         gradient = _gradient_at_mixture(request)
-        costs = request.loss_weight * member_costs(
+        costs = request.loss_weight * compute_member_costs(
             request.objective, layout, moved, blocks, device=request.device, gradient=gradient
         )
     return Duals(duals[duals != 0], request.duals.blocks).reduced_costs(costs, coefficients, blocks)
 
 
-def member_costs(
+def compute_member_costs(
     objective: AnyObjective,
     layout: Layout,
     members: Members,
@@ -227,7 +228,7 @@ def member_costs(
         for part in np.split(mine, range(size, len(mine), size)):
             own = members if len(part) == len(members) else members.take(part)
             with torch.no_grad():
-                outputs = outputs_at(own, inputs)[..., : len(positions)]
+                outputs = compute_outputs(own, inputs)[..., : len(positions)]
                 if gradient is None:
                     found = objective.costs(outputs, positions)
                 else:
@@ -242,5 +243,5 @@ def _gradient_at_mixture(request: PricingRequest) -> Array | None:
     objective, ensemble = request.objective, request.ensemble
     if ensemble is None or objective.kind != "mixture" or not isinstance(objective, Supervised):
         return None
-    outputs = mixture_outputs(ensemble, objective.inputs, request.device)
-    return loss_gradient(objective, outputs)
+    outputs = compute_mixture_outputs(ensemble, objective.inputs, request.device)
+    return compute_loss_gradient(objective, outputs)

@@ -18,7 +18,7 @@ ENOUGH = "members of this kind are trained once without rules"
 
 
 @dataclass(frozen=True)
-class FreshThenRefined(WrappingPricer):
+class TwoStagePricer(WrappingPricer):
     """Of `inner`, asks the first for new members, the second once rules bind a mixture of them.
 
     Rules bind by rows that it must meet, or by a shield, through which it trains them on. Under
@@ -73,7 +73,7 @@ class InTurn(WrappingPricer):
 
 
 @dataclass(frozen=True)
-class Once(WrappingPricer):
+class OneTimePricer(WrappingPricer):
     """Asks `inner`, which makes trees, only while the mixture has none."""
 
     inner: Pricer

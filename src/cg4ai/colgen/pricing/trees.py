@@ -10,22 +10,26 @@ from typing import Any
 import numpy as np
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.colgen.pricing.exact.finite import best_per_block
-from cg4ai.colgen.pricing.leaf_values import RefittedTrees
-from cg4ai.colgen.pricing.monotone_parameters import checked_shapes, constrained, signs_of
-from cg4ai.colgen.pricing.nested_classes import check_nesting, nested_member, nesting_of
+from cg4ai.colgen.pricing.exact.finite import find_best_per_block
+from cg4ai.colgen.pricing.leaf_values import LeafRefitPricer
+from cg4ai.colgen.pricing.monotone_parameters import (
+    check_shapes,
+    find_signs,
+    set_monotone_constraints,
+)
+from cg4ai.colgen.pricing.nested_classes import check_nesting, find_nesting, fit_nested_member
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import (
-    loss_gradient,
-    loss_is_linearised,
-    mixture_outputs,
-    price_terms,
-    reduced_costs,
+    compute_loss_gradient,
+    compute_mixture_outputs,
+    compute_price_terms,
+    compute_reduced_costs,
+    is_loss_linearised,
 )
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
-from cg4ai.members.tree_arrays import one_output_each, repaired
+from cg4ai.members.tree_arrays import combine_outputs, repair_leaves
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.parallel import fan_out
@@ -106,7 +110,7 @@ class TreePricer(PricerDefaults):
     def with_shapes(self, shapes: Sequence[Shape]) -> TreePricer:
         """The same for trees that keep these shapes at every input, by their own constraints."""
         made = copy.copy(self)
-        made.shapes = checked_shapes(self.estimator, shapes)
+        made.shapes = check_shapes(self.estimator, shapes)
         check_nesting(self.estimator, made.shapes)
         return made
 
@@ -120,7 +124,7 @@ class TreePricer(PricerDefaults):
 
     def for_single_models(self, pressure: float) -> Pricer:
         """With leaf values that keep the rows; shapes might be broken by other values."""
-        return self if self.shapes else RefittedTrees(self)
+        return self if self.shapes else LeafRefitPricer(self)
 
     def price(self, request: PricingRequest) -> PricingResult:
         jobs: list[_Job] = []
@@ -143,8 +147,8 @@ class TreePricer(PricerDefaults):
             )
         if stack is None:
             return PricingResult(None, numbers, np.full(0, -1), tried=0)
-        costs = reduced_costs(request, stack, numbers)
-        chosen = best_per_block(costs, numbers, limit=self.per_call)
+        costs = compute_reduced_costs(request, stack, numbers)
+        chosen = find_best_per_block(costs, numbers, limit=self.per_call)
         return PricingResult(
             members=stack.take(chosen) if len(chosen) else None,
             blocks=numbers[chosen],
@@ -167,15 +171,15 @@ class TreePricer(PricerDefaults):
         if "random_state" in model.get_params():
             model.set_params(random_state=job.seed)
         classes = len(positions) if is_classifier(model) else None
-        signs = signs_of(self.shapes, sample.inputs.shape[1], len(positions), classes is not None)
+        signs = find_signs(self.shapes, sample.inputs.shape[1], len(positions), classes is not None)
         targets = sample.targets
         # equal weights say nothing, and scikit-learn bins features five times as long for them
         weights = None if np.allclose(sample.weights, 1.0, rtol=1e-12) else sample.weights
 
         if classes is not None and classes > 2 and signs is not None:
             rows = (sample.inputs, np.asarray(targets, np.int64), weights)
-            nesting = nesting_of(self.shapes, classes)
-            return nested_member(model, rows, nesting=nesting, signs=signs)
+            nesting = find_nesting(self.shapes, classes)
+            return fit_nested_member(model, rows, nesting=nesting, signs=signs)
 
         def member(one: Any, wanted: Array | IntArray) -> Members:
             one.fit(sample.inputs, wanted, sample_weight=weights)
@@ -183,14 +187,19 @@ class TreePricer(PricerDefaults):
 
         if classes is not None or (signs is None and fits_several(model)):
             flat = targets.ravel() if targets.ndim == 1 or targets.shape[1] == 1 else targets
-            made = member(model if signs is None else constrained(model, signs[1]), flat)
+            made = member(
+                model if signs is None else set_monotone_constraints(model, signs[1]), flat
+            )
         else:
             models = [clone(model) for _ in positions]
             if signs is not None:
-                models = [constrained(one, own) for one, own in zip(models, signs, strict=True)]
+                models = [
+                    set_monotone_constraints(one, own)
+                    for one, own in zip(models, signs, strict=True)
+                ]
             each = [member(one, own) for one, own in zip(models, targets.T, strict=True)]
-            made = each[0] if len(each) == 1 else one_output_each([_trees(one) for one in each])
-        return made if signs is None else repaired(_trees(made), signs)
+            made = each[0] if len(each) == 1 else combine_outputs([_trees(one) for one in each])
+        return made if signs is None else repair_leaves(_trees(made), signs)
 
     def _sample(self, request: PricingRequest, positions: IntArray, scale: float) -> _Sample | None:
         from sklearn.base import is_classifier
@@ -240,11 +249,11 @@ def _data(request: PricingRequest, positions: IntArray, scale: float) -> _Sample
         return None
     weights = _data_weights(request, objective)
     if request.ensemble is not None and (
-        loss_is_linearised(request) or np.asarray(objective.targets).ndim == 1
+        is_loss_linearised(request) or np.asarray(objective.targets).ndim == 1
     ):
-        outputs = mixture_outputs(request.ensemble, objective.inputs, request.device)
+        outputs = compute_mixture_outputs(request.ensemble, objective.inputs, request.device)
         share = np.maximum(weights, np.finfo(np.float64).tiny)[:, None]
-        gradient = request.loss_weight * loss_gradient(objective, outputs) / share
+        gradient = request.loss_weight * compute_loss_gradient(objective, outputs) / share
         targets = (outputs - scale * gradient / 2)[:, positions]  # squared, scale 1: the targets
     elif np.asarray(objective.targets).ndim == 2:
         targets = np.asarray(objective.targets, np.float64)[:, positions]
@@ -256,8 +265,8 @@ def _data(request: PricingRequest, positions: IntArray, scale: float) -> _Sample
 
 def _row_prices(request: PricingRequest) -> tuple[Array, Array]:
     """Inputs and prices of the rows alone, at the guiding duals."""
-    terms = price_terms(request, request.guide, concave="linearise")
-    if not loss_is_linearised(request):
+    terms = compute_price_terms(request, request.guide, concave="linearise")
+    if not is_loss_linearised(request):
         return terms.inputs, terms.prices
     count = len(terms.inputs) - len(request.objective.inputs)
     return terms.inputs[:count], terms.prices[:count]
@@ -272,7 +281,7 @@ def _steps(request: PricingRequest, positions: IntArray, scale: float) -> list[_
     step = scale * _spread(request, positions)
     base = np.zeros_like(mine)
     if request.ensemble is not None:
-        base = mixture_outputs(request.ensemble, inputs, request.device)[:, positions]
+        base = compute_mixture_outputs(request.ensemble, inputs, request.device)[:, positions]
     direction = mine / np.where(lengths > 0, lengths, 1.0)[:, None]
     return [_Sample(inputs, base - step * direction, lengths / (2 * step))]
 

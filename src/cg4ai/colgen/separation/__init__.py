@@ -24,8 +24,8 @@ __all__ = [
     "MixedInteger",
     "PoolScan",
     "default_separator",
+    "is_exact_search",
     "training_separator",
-    "wants_exact",
 ]
 
 
@@ -40,13 +40,13 @@ def default_separator(requirement: Requirement, ensemble_differentiable: bool) -
     return GradientAscent() if ensemble_differentiable else BlackBox()
 
 
-def wants_exact(requirement: Requirement) -> bool:
+def is_exact_search(requirement: Requirement) -> bool:
     """Whether it is to be searched by mixed-integer programs."""
     return requirement.separator == "mip" or isinstance(requirement.separator, MixedInteger)
 
 
 def training_separator(requirement: Requirement, ensemble_differentiable: bool) -> Separator:
     """The same, but quick where that one is exact: training asks often and needs no bound."""
-    if wants_exact(requirement):
+    if is_exact_search(requirement):
         return GradientAscent()
     return default_separator(requirement, ensemble_differentiable)

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.separation.blackbox import BlackBox
-from cg4ai.colgen.separation.scan import harvest, pick_starts, search_region
+from cg4ai.colgen.separation.scan import collect_violations, get_search_region, pick_starts
 from cg4ai.errors import InvalidInput
 from cg4ai.members.mixture import Mixture
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.regions import Ball
-from cg4ai.rules.requirement import whole_number
-from cg4ai.rules.violations import Predictor, candidates, refuse_not_finite, region_violations
+from cg4ai.rules.requirement import as_whole_number
+from cg4ai.rules.violations import OutputModel, check_finite, region_violations, sample_candidates
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
@@ -46,13 +46,13 @@ class GradientAscent(SeparatorDefaults):
     def __post_init__(self) -> None:
         lowest = {"starts": 1, "steps": 0, "vertices": 0, "batch": 1, "polish": 0}
         for what, least in lowest.items():
-            whole_number(getattr(self, what), what, least=least)
+            as_whole_number(getattr(self, what), what, least=least)
         if not (isinstance(self.step_size, int | float) and 0 < self.step_size <= 2):
             raise InvalidInput(f"step_size must be in (0, 2], got {self.step_size!r}")
 
     def find(
         self,
-        ensemble: Predictor,
+        ensemble: OutputModel,
         requirement: Requirement,
         *,
         seed: int,
@@ -60,14 +60,14 @@ class GradientAscent(SeparatorDefaults):
         tolerance: float,
     ) -> SeparationResult:
         """At most `limit` distinct rows violated by more than `tolerance`, worst first."""
-        region = search_region(requirement, "GradientAscent")
+        region = get_search_region(requirement, "GradientAscent")
         if not ensemble.differentiable:
             raise InvalidInput(
                 "GradientAscent needs members with gradients, but some of the mixture have none "
                 "(trees, constants by table); use separator=BlackBox()"
             )
         generator = torch.Generator().manual_seed(seed)
-        screened = candidates(region, self.vertices, generator)
+        screened = sample_candidates(region, self.vertices, generator)
         violations = region_violations(ensemble, requirement, screened)
         chosen = pick_starts(violations, self.starts, generator)
         points, rules = screened[chosen.ravel()], np.repeat(np.arange(len(chosen)), chosen.shape[1])
@@ -87,7 +87,7 @@ class GradientAscent(SeparatorDefaults):
             "evaluations": len(screened) + len(points) * (self.steps + 1),
             "seed": seed,
         }
-        return harvest(
+        return collect_violations(
             ensemble, requirement, reached, limit=limit, tolerance=tolerance, effort=effort
         )
 
@@ -101,7 +101,7 @@ class GradientAscent(SeparatorDefaults):
             polish=max(self.polish, 5),
         )
 
-    def _polished(self, ensemble: Predictor, requirement: Requirement, points: Array) -> Array:
+    def _polished(self, ensemble: OutputModel, requirement: Requirement, points: Array) -> Array:
         """Where NLopt gets to from the worst points, each climbing the rule it breaks most."""
         violations = region_violations(ensemble, requirement, points)
         worst = np.argsort(-violations.max(axis=1), kind="stable")[: self.polish]
@@ -111,10 +111,10 @@ class GradientAscent(SeparatorDefaults):
         return BlackBox(evaluations=200).climb(near, requirement, points[worst], rules)
 
     def _climb(
-        self, ensemble: Predictor, requirement: Requirement, points: Array, rules: IntArray
+        self, ensemble: OutputModel, requirement: Requirement, points: Array, rules: IntArray
     ) -> Array:
         """The best point reached from each start, (n, d)."""
-        region = search_region(requirement, "GradientAscent")
+        region = get_search_region(requirement, "GradientAscent")
         own = torch.as_tensor(rules, device=ensemble.device)[:, None]
 
         def value(inputs: Tensor) -> tuple[Tensor, Tensor]:
@@ -144,7 +144,7 @@ class GradientAscent(SeparatorDefaults):
             best = torch.where(better[:, 0], reached, best)
             step = torch.where(better, (1.5 * step).clamp_max(2.0), 0.5 * step)
         found = x.cpu().numpy()
-        refuse_not_finite(best.cpu().numpy(), requirement.name)
+        check_finite(best.cpu().numpy(), requirement.name)
         return np.asarray(found, dtype=np.float64)
 
 

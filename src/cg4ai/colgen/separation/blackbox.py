@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from cg4ai.colgen.separation.scan import harvest, pick_starts, search_region
+from cg4ai.colgen.separation.scan import collect_violations, get_search_region, pick_starts
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.extras import optional
+from cg4ai.extras import import_optional
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
-from cg4ai.rules.requirement import whole_number
-from cg4ai.rules.violations import Predictor, candidates, refuse_not_finite, region_violations
+from cg4ai.rules.requirement import as_whole_number
+from cg4ai.rules.violations import OutputModel, check_finite, region_violations, sample_candidates
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
@@ -50,12 +50,12 @@ class BlackBox(SeparatorDefaults):
                 f"{', '.join(LOCAL + GLOBAL)}"
             )
         for what in ("starts", "evaluations"):
-            whole_number(getattr(self, what), what, least=1)
-        whole_number(self.vertices, "vertices", least=0)
+            as_whole_number(getattr(self, what), what, least=1)
+        as_whole_number(self.vertices, "vertices", least=0)
 
     def find(
         self,
-        ensemble: Predictor,
+        ensemble: OutputModel,
         requirement: Requirement,
         *,
         seed: int,
@@ -63,9 +63,9 @@ class BlackBox(SeparatorDefaults):
         tolerance: float,
     ) -> SeparationResult:
         """At most `limit` distinct rows violated by more than `tolerance`, worst first."""
-        region = search_region(requirement, "BlackBox")
+        region = get_search_region(requirement, "BlackBox")
         generator = torch.Generator().manual_seed(seed)
-        screened = candidates(region, self.vertices, generator)
+        screened = sample_candidates(region, self.vertices, generator)
         violations = region_violations(ensemble, requirement, screened)
         starts = 1 if self.algorithm in GLOBAL else self.starts
         chosen = pick_starts(violations, starts, generator)
@@ -78,12 +78,12 @@ class BlackBox(SeparatorDefaults):
             "seed": seed,
         }
         reached = np.concatenate([screened, points])
-        return harvest(
+        return collect_violations(
             ensemble, requirement, reached, limit=limit, tolerance=tolerance, effort=effort
         )
 
     def climb(
-        self, ensemble: Predictor, requirement: Requirement, points: Array, rules: IntArray
+        self, ensemble: OutputModel, requirement: Requirement, points: Array, rules: IntArray
     ) -> Array:
         """The best input reached from each start, (n, d); start i climbs rule `rules[i]`."""
         climbs = [
@@ -101,7 +101,7 @@ class BlackBox(SeparatorDefaults):
         free = climb.free
         if len(free) == 0:
             return climb.best_input
-        nlopt = optional("nlopt")
+        nlopt = import_optional("nlopt")
         # raised when a search cannot go on; the best point seen before that is kept
         ended = (nlopt.RoundoffLimited, getattr(nlopt, "runtime_error", RuntimeError))
         optimiser = nlopt.opt(getattr(nlopt, self.algorithm), len(free))
@@ -126,10 +126,10 @@ class _Climb:
     """The objective in unit coordinates; remembers the best input it was asked about."""
 
     def __init__(
-        self, ensemble: Predictor, requirement: Requirement, *, rule: int, start: Array
+        self, ensemble: OutputModel, requirement: Requirement, *, rule: int, start: Array
     ) -> None:
         self.ensemble, self.requirement, self.rule = ensemble, requirement, rule
-        self.region = search_region(requirement, "BlackBox")
+        self.region = get_search_region(requirement, "BlackBox")
         self.lower, upper = self.region.bounds()
         self.width = upper - self.lower
         self.free = np.flatnonzero(self.width > 0)
@@ -145,7 +145,7 @@ class _Climb:
         with torch.no_grad():
             found = self.requirement.violations(inputs, self.ensemble.outputs(inputs))
         value = float(found[0, self.rule])
-        refuse_not_finite(np.array([value]), self.requirement.name)
+        check_finite(np.array([value]), self.requirement.name)
         if value > self.best_value:
             self.best_value, self.best_input = value, inputs[0].numpy()
         return value

@@ -16,19 +16,19 @@ from cg4ai.colgen.separation.relu_peak import (
     NODES,
     Excess,
     Peak,
-    bound_by_lines,
-    boxed,
+    check_region,
     climb,
-    largest,
+    compute_line_bound,
+    maximise_excess,
 )
-from cg4ai.colgen.separation.scan import harvest, search_region
+from cg4ai.colgen.separation.scan import collect_violations, get_search_region
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import SeparationResult
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.requirement import whole_number
-from cg4ai.rules.violations import Predictor
+from cg4ai.rules.requirement import as_whole_number
+from cg4ai.rules.violations import OutputModel
 
 if TYPE_CHECKING:
     from cg4ai.rules import Requirement
@@ -54,9 +54,9 @@ class MixedInteger(SeparatorDefaults):
     eager: bool = False
 
     def __post_init__(self) -> None:
-        whole_number(self.nodes, "nodes", least=1)
-        whole_number(self.units, "units", least=1)
-        whole_number(self.starts, "starts", least=0)
+        as_whole_number(self.nodes, "nodes", least=1)
+        as_whole_number(self.units, "units", least=1)
+        as_whole_number(self.starts, "starts", least=0)
         for what in ("seconds", "gap"):
             value = getattr(self, what)
             if not (isinstance(value, int | float) and value > 0):
@@ -66,7 +66,7 @@ class MixedInteger(SeparatorDefaults):
 
     def find(
         self,
-        ensemble: Predictor,
+        ensemble: OutputModel,
         requirement: Requirement,
         *,
         seed: int,
@@ -85,36 +85,36 @@ class MixedInteger(SeparatorDefaults):
             "seconds": round(clock.now() - started, 3),
         }
         inputs = np.stack([peak.input for peak in peaks])
-        found = harvest(
+        found = collect_violations(
             ensemble, requirement, inputs, limit=limit, tolerance=tolerance, effort=effort
         )
         return replace(found, bound=max(found.worst, max(peak.bound for peak in peaks)))
 
     def peaks(
-        self, ensemble: Predictor, requirement: Requirement, *, seed: int, tolerance: float
+        self, ensemble: OutputModel, requirement: Requirement, *, seed: int, tolerance: float
     ) -> list[Peak]:
         """The best input and the bound of each rule in normal form, in order.
 
         A rule that lines above all units keep from being violated by more than `tolerance` needs
         no program: its input is the best that was climbed to.
         """
-        region = search_region(requirement, "MixedInteger")
-        boxed(region)
+        region = get_search_region(requirement, "MixedInteger")
+        check_region(region)
         network = ReluNetwork.of(ensemble)
-        rules = linear_rules(requirement, len(network.bias))
+        rules = get_linear_rules(requirement, len(network.bias))
         found = []
         for rule in range(len(rules)):
             own = rules.piece == rule
-            total = network.along(rules.constant[rule])
+            total = network.combine_outputs(rules.constant[rule])
             excess = Excess(total, rules.limit[own], rules.tilt[own])
             start = climb(excess, region, starts=self.starts, seed=seed)
-            bound = bound_by_lines(excess, region)
+            bound = compute_line_bound(excess, region)
             value = float(excess.values(start[None])[0])
             if bound <= tolerance or (self.eager and value > tolerance):
                 found.append(Peak(start, value, max(bound, value), optimal=bound <= tolerance))
                 continue
             found.append(
-                largest(
+                maximise_excess(
                     excess,
                     region,
                     start=start,
@@ -132,7 +132,7 @@ class MixedInteger(SeparatorDefaults):
         return replace(self, nodes=10 * self.nodes, seconds=10 * self.seconds)
 
 
-def linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
+def get_linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
     """The rules in normal form, or an error that says why no such program states them."""
     requirement.check(requirement.input_size, output_size)
     rules = requirement.normal_form

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.colgen.separation.relu_peak import NODES, Excess, bound_by_lines, largest
+from cg4ai.colgen.separation.relu_peak import NODES, Excess, compute_line_bound, maximise_excess
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import Array
 from cg4ai.rules.regions import Box
-from cg4ai.rules.violations import Predictor, predictions
+from cg4ai.rules.violations import OutputModel, predictions
 
 BISECTIONS = 40
 ROUNDS = 50  # better attacks that programs may find before the search gives up
@@ -48,7 +48,7 @@ class Radius:
 
 
 def largest_radius(
-    mixture: Predictor,
+    mixture: OutputModel,
     point: Any,
     label: int,
     *,
@@ -66,7 +66,7 @@ def largest_radius(
     ReLU networks with at most one hidden layer and linear outputs; others are refused.
     """
     started = clock.now()
-    centre = arrays.vector(point, "point", within.size)
+    centre = arrays.as_vector(point, "point", within.size)
     if not within.contains(centre[None])[0]:
         raise InvalidInput(f"the point must lie in {within}; a radius is measured from inside")
     network = ReluNetwork.of(mixture)
@@ -75,7 +75,7 @@ def largest_radius(
         raise InvalidInput(f"label must be one of {count} outputs counted from 0, got {label}")
     leads = np.eye(count) - np.eye(count)[label]
     excesses = [
-        Excess(network.along(lead), np.array([-at_least]), np.zeros((1, len(centre))))
+        Excess(network.combine_outputs(lead), np.array([-at_least]), np.zeros((1, len(centre))))
         for lead in np.delete(leads, label, axis=0)
     ]
     search = _Search(excesses, centre, within, gap, nodes=nodes, seconds=seconds)
@@ -162,13 +162,13 @@ class _Search:
         """Whether bounds exclude every other answer; an input that has one becomes `reached`."""
         ball, kept = self.ball(radius), True
         for excess in self.excesses:
-            if bound_by_lines(excess, ball) < 0:
+            if compute_line_bound(excess, ball) < 0:
                 continue
             self.programs += 1
             start = np.clip(
                 self.centre if self.reached is None else self.reached, ball.lower, ball.upper
             )
-            peak = largest(
+            peak = maximise_excess(
                 excess,
                 ball,
                 start=start,
@@ -191,6 +191,6 @@ class _Search:
         low, high = 0.0, min(self.full, self.broken)
         while high - low > 1e-6 * high:
             middle = (low + high) / 2
-            kept = all(bound_by_lines(one, self.ball(middle)) < 0 for one in self.excesses)
+            kept = all(compute_line_bound(one, self.ball(middle)) < 0 for one in self.excesses)
             low, high = (middle, high) if kept else (low, middle)
         return low

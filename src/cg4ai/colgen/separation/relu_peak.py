@@ -60,7 +60,7 @@ class Peak:
     optimal: bool = True
 
 
-def boxed(region: Region) -> None:
+def check_region(region: Region) -> None:
     """Refuse regions that linear rows cannot state."""
     if isinstance(region, Ball) and region.norm == 2:
         raise InvalidInput(
@@ -84,14 +84,14 @@ def climb(excess: Excess, region: Region, *, starts: int, seed: int) -> Array:
     return np.asarray(best)
 
 
-def bound_by_lines(excess: Excess, region: Region) -> float:
+def compute_line_bound(excess: Excess, region: Region) -> float:
     """No input of the region is above: every unit replaced by a line above its contribution.
 
     Above `weight * max(0, z)` on [low, high] lies the chord if the weight is positive, and
     otherwise 0 or `weight * z`, whichever is closer.
     """
     lower, upper = region.bounds()
-    total = excess.total.over(lower, upper)
+    total = excess.total.restrict_to_box(lower, upper)
     low, high = total.ranges(lower, upper)
     chord = high / (high - low)
     share = np.where(total.weight > 0, chord, (high > -low).astype(np.float64))
@@ -102,7 +102,7 @@ def bound_by_lines(excess: Excess, region: Region) -> float:
     return float((start + np.where(slopes > 0, slopes * upper, slopes * lower).sum(axis=1)).min())
 
 
-def largest(
+def maximise_excess(
     excess: Excess,
     region: Region,
     *,
@@ -120,7 +120,7 @@ def largest(
     sooner, and then is the bound.
     """
     lower, upper = region.bounds()
-    total = excess.total.over(lower, upper)
+    total = excess.total.restrict_to_box(lower, upper)
     count = len(total.weight)
     if count > units:
         raise InvalidInput(
@@ -139,7 +139,7 @@ def largest(
             )
         return Peak(start, value, max(floor, value), count)
     if not np.isfinite(found.bound):
-        return Peak(start, value, bound_by_lines(excess, region), count, False)
+        return Peak(start, value, compute_line_bound(excess, region), count, False)
     reached = start if found.values is None else found.values[: len(lower)]
     inputs = np.stack([start, np.clip(reached, lower, upper)])
     values = excess.values(inputs)

@@ -14,11 +14,11 @@ from cg4ai.errors import InvalidInput
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import shortfall
+from cg4ai.rules.rows import compute_shortfall
 from cg4ai.rules.violations import (
-    Predictor,
+    OutputModel,
+    check_finite,
     predictions,
-    refuse_not_finite,
     region_violations,
 )
 
@@ -45,7 +45,7 @@ def pick_starts(screened: Array, starts: int, generator: torch.Generator) -> Int
     return np.concatenate([ranked[:, :best], rest], axis=1)
 
 
-def search_region(requirement: Requirement, separator: str) -> Region:
+def get_search_region(requirement: Requirement, separator: str) -> Region:
     """The region that is searched, or an error that names the right separator."""
     region = requirement.region
     if not isinstance(region, Region):
@@ -56,8 +56,8 @@ def search_region(requirement: Requirement, separator: str) -> Region:
     return region
 
 
-def harvest(
-    mixture: Predictor,
+def collect_violations(
+    mixture: OutputModel,
     requirement: Requirement,
     inputs: Array,
     *,
@@ -70,7 +70,7 @@ def harvest(
     When there are more than `limit`, the worst of every rule goes before the second of any: rows
     of different rules help the master more than neighbours do.
     """
-    region = search_region(requirement, "harvest")
+    region = get_search_region(requirement, "harvest")
     inside = region.contains(inputs)  # steps in a region that is flat may leave it
     inputs = inputs[inside] if inside.any() else region.middle[None]
     violations = region_violations(mixture, requirement, inputs)
@@ -112,7 +112,7 @@ class PoolScan(SeparatorDefaults):
 
     def find(
         self,
-        ensemble: Predictor,
+        ensemble: OutputModel,
         requirement: Requirement,
         *,
         seed: int,
@@ -128,8 +128,8 @@ class PoolScan(SeparatorDefaults):
             )
         with torch.no_grad():
             values = rows.values(predictions(ensemble, rows.inputs)).numpy()
-        violations = shortfall(rows.bounds, values)
-        refuse_not_finite(violations, requirement.name)
+        violations = compute_shortfall(rows.bounds, values)
+        check_finite(violations, requirement.name)
         worst = float(violations.max())
         order = np.argsort(-violations, kind="stable")[:limit]
         order = order[violations[order] > tolerance]

@@ -1,7 +1,7 @@
 """Lines above and below an activation on intervals: how bounds pass through hidden layers.
 
 For a unit with value `c` before the activation at the cell's centre and range [l, u] over the
-cell, `lines` gives slopes and offsets with, for every t in [l, u],
+cell, `compute_lines` gives slopes and offsets with, for every t in [l, u],
 
     f(c) + lower_slope (t - c) + lower_offset <= f(t) <= f(c) + upper_slope (t - c) + upper_offset.
 
@@ -39,7 +39,7 @@ class Lines(NamedTuple):
     lower_offset: Tensor
 
 
-def lines(activation: str, centre: Tensor, *, lower: Tensor, upper: Tensor) -> Lines:
+def compute_lines(activation: str, centre: Tensor, *, lower: Tensor, upper: Tensor) -> Lines:
     """Lines for `lower <= centre <= upper`, elementwise, differentiable almost everywhere."""
     if activation == "relu":
         return _relu(centre, lower, upper)
@@ -52,7 +52,7 @@ def lines(activation: str, centre: Tensor, *, lower: Tensor, upper: Tensor) -> L
     raise InvalidInput(f"no bounds are known for the activation {activation!r}")
 
 
-def chord_slope(low: Tensor, high: Tensor, *, width: Tensor, tangent: Tensor) -> Tensor:
+def compute_chord_slope(low: Tensor, high: Tensor, *, width: Tensor, tangent: Tensor) -> Tensor:
     """(high - low) / width, or `tangent` where the interval is too narrow to tell."""
     wide = width > NARROW
     return torch.where(wide, (high - low) / torch.where(wide, width, 1.0), tangent)
@@ -79,7 +79,7 @@ def _tanh_above(centre: Tensor, lower: Tensor, upper: Tensor) -> tuple[Tensor, T
     """The better at the centre of the tangent's and the chord's slope, each raised to fit."""
     value, low, high = torch.tanh(centre), torch.tanh(lower), torch.tanh(upper)
     tangent = (1.0 - value * value).clamp_min(1e-30)
-    chord = chord_slope(low, high, width=upper - lower, tangent=tangent).clamp(1e-30, 1.0)
+    chord = compute_chord_slope(low, high, width=upper - lower, tangent=tangent).clamp(1e-30, 1.0)
 
     def offset(slope: Tensor) -> Tensor:
         # tanh(t) - slope t peaks where tanh' = slope and t > 0, or at an end
@@ -107,7 +107,7 @@ def _gelu(centre: Tensor, lower: Tensor, upper: Tensor) -> Lines:
     value, tangent = gelu_with_derivative(centre)
     low, low_derivative = gelu_with_derivative(lower)
     high, high_derivative = gelu_with_derivative(upper)
-    chord = chord_slope(low, high, width=upper - lower, tangent=tangent)
+    chord = compute_chord_slope(low, high, width=upper - lower, tangent=tangent)
     right = (upper - lower.clamp_min(ROOT_TWO)).clamp_min(0.0)  # length of the concave parts
     left = (upper.clamp_max(-ROOT_TWO) - lower).clamp_min(0.0)
     down, up = lower - centre, upper - centre

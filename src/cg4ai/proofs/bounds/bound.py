@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.bounds.limits import Limits, Lines, Use
+from cg4ai.proofs.bounds.limits import LimitUse, RuleLimits, RuleLines
 from cg4ai.proofs.bounds.networks import Relaxation, relax
-from cg4ai.proofs.bounds.softmax import Above, scores_above, share_above
+from cg4ai.proofs.bounds.softmax import UpperBound, bound_scores, bound_share
 from cg4ai.proofs.bounds.terms import Group, RuleTerms
 from cg4ai.proofs.bounds.trees import PIECES
 from cg4ai.records import Array
@@ -47,7 +47,7 @@ class Cells(NamedTuple):
         return torch.where(half > 0, half + 4e-16 * ends, half)
 
 
-class Ball(NamedTuple):
+class EuclideanBall(NamedTuple):
     """A Euclidean ball that the inputs also lie in: `centre` (d,), `radius`."""
 
     centre: Tensor
@@ -84,7 +84,7 @@ class CellBound(NamedTuple):
     use: Array | None = None
 
 
-def pieces(rule: RuleTerms, cells: Cells, *, spread: bool = False) -> list[Pieces]:
+def compute_pieces(rule: RuleTerms, cells: Cells, *, spread: bool = False) -> list[Pieces]:
     """The bases of all members, then the groups of terms."""
     centre, radius = cells.centre, cells.radius
     count, (batch, size) = len(rule.base_at), centre.shape
@@ -100,20 +100,20 @@ def pieces(rule: RuleTerms, cells: Cells, *, spread: bool = False) -> list[Piece
         relaxed = relax(networks.architecture, chosen, centre=centre, radius=radius)
         if group.term_network is not None:
             relaxed = relaxed.take(group.term_network)
-        result.append(_products(group, shares_above(group, relaxed, spread=spread), centre))
+        result.append(_products(group, bound_shares(group, relaxed, spread=spread), centre))
     return result
 
 
-def shares_above(group: Group, relaxed: Relaxation, *, spread: bool = False) -> Above:
+def bound_shares(group: Group, relaxed: Relaxation, *, spread: bool = False) -> UpperBound:
     """The shares of all terms, each of whose networks was relaxed."""
     if group.combination is not None:
-        return scores_above(relaxed, group.combination, spread=spread)
+        return bound_scores(relaxed, group.combination, spread=spread)
     if group.on is None or group.off is None:
         raise InvalidInput("a group of terms has either outputs on and off, or a combination")
-    return share_above(relaxed, group.on, off=group.off, spread=spread)
+    return bound_share(relaxed, group.on, off=group.off, spread=spread)
 
 
-def _products(group: Group, above: Above, centre: Tensor) -> Pieces:
+def _products(group: Group, above: UpperBound, centre: Tensor) -> Pieces:
     """factor x share, factor = f + s . delta and share <= value + q . delta."""
     factor = group.constant.unsqueeze(1) + group.slope @ centre.mT
     sloped = group.slope.unsqueeze(1)
@@ -129,7 +129,7 @@ def _products(group: Group, above: Above, centre: Tensor) -> Pieces:
     )
 
 
-class Quadratic(NamedTuple):
+class CellQuadratic(NamedTuple):
     """`constant` (B,) + `linear` (B, d) . delta + delta' `square` (B, d, d) delta, M symmetric."""
 
     constant: Tensor
@@ -137,7 +137,7 @@ class Quadratic(NamedTuple):
     square: Tensor
 
 
-def quadratic(parts: Sequence[Pieces], weights: Tensor) -> Quadratic:
+def sum_quadratic(parts: Sequence[Pieces], weights: Tensor) -> CellQuadratic:
     """The weighted sum of the pieces; `weights` of all members of the ensemble."""
     constant = linear = square = torch.zeros((), dtype=weights.dtype, device=weights.device)
     for piece in parts:
@@ -149,10 +149,10 @@ def quadratic(parts: Sequence[Pieces], weights: Tensor) -> Quadratic:
             square = square + torch.einsum("ni,nbj->bij", weighted, piece.share)
     if square.ndim == 0:
         square = linear.new_zeros(*linear.shape, linear.shape[-1])
-    return Quadratic(constant, linear, 0.5 * (square + square.mT))
+    return CellQuadratic(constant, linear, 0.5 * (square + square.mT))
 
 
-def separable_peak(linear: Tensor, curvature: Tensor, radius: Tensor) -> Tensor:
+def find_separable_peak(linear: Tensor, curvature: Tensor, radius: Tensor) -> Tensor:
     """argmax over |t| <= radius of `linear t + curvature t^2`, elementwise, without gradient.
 
     The value at the peak needs none through the peak: inside its derivative is zero.
@@ -163,14 +163,14 @@ def separable_peak(linear: Tensor, curvature: Tensor, radius: Tensor) -> Tensor:
     return torch.where(curvature < 0, inner.clamp(-radius, radius), end)
 
 
-def quadratic_above(form: Quadratic, radius: Tensor, *, shift: Tensor | None = None) -> Tensor:
+def bound_quadratic(form: CellQuadratic, radius: Tensor, *, shift: Tensor | None = None) -> Tensor:
     """An upper bound over |delta| <= radius: (B,).
 
     Each coordinate is maximised exactly, products of two are at most their size. `shift` (B,)
     bounds `linear . delta` from above in another way, for a ball.
     """
     diagonal = torch.diagonal(form.square, dim1=-2, dim2=-1)
-    peak = separable_peak(form.linear, diagonal, radius)
+    peak = find_separable_peak(form.linear, diagonal, radius)
     alone = (form.linear * peak + diagonal * peak * peak).sum(-1)
     if shift is not None:
         squares = (diagonal.clamp_min(0.0) * radius * radius).sum(-1)
@@ -183,52 +183,52 @@ def _products_above(square: Tensor, diagonal: Tensor, radius: Tensor) -> Tensor:
     return sizes - (diagonal.abs() * radius * radius).sum(-1)
 
 
-def _ball_linear(linear: Tensor, cells: Cells, ball: Ball) -> Tensor:
+def _ball_linear(linear: Tensor, cells: Cells, ball: EuclideanBall) -> Tensor:
     """max of linear . delta over the ball, delta measured from the cell's centre."""
     length: Tensor = torch.linalg.vector_norm(linear, dim=-1)
     return (linear * (ball.centre - cells.centre)).sum(-1) + ball.radius * length
 
 
-class Summed(NamedTuple):
+class PieceSum(NamedTuple):
     """All pieces together: the quadratic, and an affine `ceiling` (B,) + `slope` (B, d) . delta."""
 
-    form: Quadratic
+    form: CellQuadratic
     ceiling: Tensor
     slope: Tensor
 
-    def plus(self, constant: Tensor, slope: Tensor) -> Summed:
+    def add_affine(self, constant: Tensor, slope: Tensor) -> PieceSum:
         """With `constant` (B,) + `slope` (B, d) . delta added."""
         own = self.form
-        form = Quadratic(own.constant + constant, own.linear + slope, own.square)
-        return Summed(form, self.ceiling + constant, self.slope + slope)
+        form = CellQuadratic(own.constant + constant, own.linear + slope, own.square)
+        return PieceSum(form, self.ceiling + constant, self.slope + slope)
 
-    def added(self, other: Summed, times: Tensor) -> Summed:
+    def add_multiple(self, other: PieceSum, times: Tensor) -> PieceSum:
         """With `times` (B,), each at least 0, of the other added."""
         own, theirs = self.form, other.form
         wide = times.unsqueeze(-1)
-        form = Quadratic(
+        form = CellQuadratic(
             own.constant + times * theirs.constant,
             own.linear + wide * theirs.linear,
             own.square + wide.unsqueeze(-1) * theirs.square,
         )
         ceiling = self.ceiling + times * other.ceiling
-        return Summed(form, ceiling, self.slope + wide * other.slope)
+        return PieceSum(form, ceiling, self.slope + wide * other.slope)
 
-    def upper(self, cells: Cells, ball: Ball | None) -> Tensor:
+    def upper(self, cells: Cells, ball: EuclideanBall | None) -> Tensor:
         """The smaller of the quadratic and the ceiling bound, (B,)."""
         radius = cells.radius
         shift = None if ball is None else _ball_linear(self.form.linear, cells, ball)
         ceiling = self.ceiling + (self.slope.abs() * radius).sum(-1)
-        return torch.minimum(quadratic_above(self.form, radius, shift=shift), ceiling)
+        return torch.minimum(bound_quadratic(self.form, radius, shift=shift), ceiling)
 
 
-def summed_up(parts: Sequence[Pieces], weights: Tensor) -> Summed:
-    form = quadratic(parts, weights)
+def sum_pieces(parts: Sequence[Pieces], weights: Tensor) -> PieceSum:
+    form = sum_quadratic(parts, weights)
     ceiling, slope = torch.zeros_like(form.constant), torch.zeros_like(form.linear)
     for piece in parts:
         ceiling = ceiling + weights[piece.at] @ piece.ceiling
         slope = slope + torch.tensordot(weights[piece.at], piece.ceiling_slope, dims=1)
-    return Summed(form, ceiling, slope)
+    return PieceSum(form, ceiling, slope)
 
 
 class Square(NamedTuple):
@@ -244,8 +244,8 @@ def bound_cells(
     cells: Cells,
     *,
     weights: Tensor,
-    ball: Ball | None = None,
-    limits: Limits | None = None,
+    ball: EuclideanBall | None = None,
+    limits: RuleLimits | None = None,
     target: float = 0.0,
     squares: Sequence[Square] = (),
 ) -> CellBound:
@@ -261,7 +261,7 @@ def bound_cells(
     if limits is not None and limits.size:
         use = _used(total, cells, limits, target)
         constant, slope = (torch.as_tensor(array).to(radius) for array in (use.constant, use.slope))
-        total = total.plus(constant, slope)
+        total = total.add_affine(constant, slope)
     upper, form = total.upper(cells, ball), total.form
     if use is not None:
         upper = upper.masked_fill(torch.as_tensor(use.missed, device=upper.device), -torch.inf)
@@ -271,36 +271,38 @@ def bound_cells(
     return CellBound(upper, scores, form.linear, taken)
 
 
-def _model(rule: RuleTerms, cells: Cells, weights: Tensor) -> tuple[Summed, Tensor]:
+def _model(rule: RuleTerms, cells: Cells, weights: Tensor) -> tuple[PieceSum, Tensor]:
     """A quadratic in delta above the rule's value, and (B, d) what loosens it."""
-    parts = pieces(rule, cells, spread=True)
-    total, scores = summed_up(parts, weights), torch.zeros_like(cells.lower)
+    parts = compute_pieces(rule, cells, spread=True)
+    total, scores = sum_pieces(parts, weights), torch.zeros_like(cells.lower)
     for piece in parts:
         scores = scores + torch.tensordot(weights[piece.at], piece.spread, dims=1)
     if rule.trees is not None:
         extra, extra_scores = rule.trees.above(cells.lower, cells.upper)
-        total, scores = total.plus(extra, torch.zeros_like(scores)), scores + extra_scores
+        total, scores = total.add_affine(extra, torch.zeros_like(scores)), scores + extra_scores
     return total, scores
 
 
 def _squared(
-    total: Summed,
+    total: PieceSum,
     scores: Tensor,
     square: Square,
     cells: Cells,
     *,
     weights: Tensor,
-    ball: Ball | None,
-) -> tuple[Summed, Tensor]:
+    ball: EuclideanBall | None,
+) -> tuple[PieceSum, Tensor]:
     """With t^2 added: t that runs from l to u has t^2 <= (l + u) t - l u, the chord."""
     above, loose = _model(square.above, cells, weights)
     below, loose_below = _model(square.below, cells, weights)
     high = above.upper(cells, ball) + square.margin
     low = -(below.upper(cells, ball) + square.margin)
     rate = low + high
-    total = total.added(above, rate.clamp_min(0.0)).added(below, (-rate).clamp_min(0.0))
+    total = total.add_multiple(above, rate.clamp_min(0.0)).add_multiple(
+        below, (-rate).clamp_min(0.0)
+    )
     radius = cells.radius
-    total = total.plus(-low * high, torch.zeros_like(radius))
+    total = total.add_affine(-low * high, torch.zeros_like(radius))
     swing = above.form.linear.abs() * radius
     share = swing / swing.sum(-1, keepdim=True).clamp_min(1e-300)
     bend = 0.25 * (high - low).square().unsqueeze(-1) * share
@@ -308,13 +310,13 @@ def _squared(
     return total, scores + bend + size * (loose + loose_below)
 
 
-def _used(total: Summed, cells: Cells, limits: Limits, target: float) -> Use:
+def _used(total: PieceSum, cells: Cells, limits: RuleLimits, target: float) -> LimitUse:
     form = total.form
     given = (form.constant - target, form.linear, cells.centre, cells.radius)
-    return limits.chosen(Lines(*(value.cpu().numpy() for value in given)))
+    return limits.choose_use(RuleLines(*(value.cpu().numpy() for value in given)))
 
 
-def cell_bytes(rule: RuleTerms, *, input_size: int) -> int:
+def estimate_cell_bytes(rule: RuleTerms, *, input_size: int) -> int:
     """About how much memory one more cell in a batch takes."""
     numbers = SQUARES * input_size**2 + SLOPES * len(rule.base_at) * input_size
     for group in rule.groups:

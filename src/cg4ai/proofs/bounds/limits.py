@@ -23,14 +23,14 @@ SWEEPS = 3  # over all rows, each time the best multiplier of one
 PROGRAMS = 16  # cells of a batch that are worth a linear program each
 
 
-def limiting_rows(region: Region) -> tuple[Array, Array]:
+def find_limiting_rows(region: Region) -> tuple[Array, Array]:
     """(k, d) and (k,): the inputs of the region are those of its box with `rows x <= most`."""
     if isinstance(region, Polytope):
         return region.matrix, region.limit
     return np.zeros((0, region.size)), np.zeros(0)
 
 
-def root(region: Region) -> tuple[Array, Array]:
+def find_root_box(region: Region) -> tuple[Array, Array]:
     """The box that is halved into cells: that of the numbers that define the region.
 
     The smallest box around a polytope would have to be proven to be around it.
@@ -38,7 +38,7 @@ def root(region: Region) -> tuple[Array, Array]:
     return region.box.bounds() if isinstance(region, Polytope) else region.bounds()
 
 
-class Lines(NamedTuple):
+class RuleLines(NamedTuple):
     """The rule's value above its target, to first order: `constant` (B,) + `slope` (B, d) . delta.
 
     `centre`, `radius` (B, d): delta is the input minus the centre, at most the radius in size.
@@ -50,7 +50,7 @@ class Lines(NamedTuple):
     radius: Array
 
 
-class Use(NamedTuple):
+class LimitUse(NamedTuple):
     """What each cell makes of limits and rows: shares (B, p) and multipliers (B, k).
 
     Together they add `constant` (B,) + `slope` (B, d) . delta to the value. `missed` (B,): the
@@ -65,7 +65,7 @@ class Use(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Limits:
+class RuleLimits:
     """One rule's limits, `limit` (p,) and `tilt` (p, d), and the region's `rows` (k, d), `most`.
 
     A rule whose limit is one number has none here: its value itself is bounded.
@@ -77,7 +77,7 @@ class Limits:
     most: Array
 
     @classmethod
-    def of(cls, rules: ProofRules, rule: int, rows: Array, most: Array) -> Limits:
+    def of(cls, rules: ProofRules, rule: int, rows: Array, most: Array) -> RuleLimits:
         given = rules.affine
         own = np.flatnonzero(given.piece == rule)
         if rules.plain[rule]:
@@ -94,7 +94,7 @@ class Limits:
         """(p,): all on the first limit."""
         return np.asarray(np.eye(1, len(self.limit))[0])
 
-    def use(self, shares: Array, multipliers: Array, lines: Lines) -> Use:
+    def apply(self, shares: Array, multipliers: Array, lines: RuleLines) -> LimitUse:
         """What these shares and multipliers, each >= 0, add on each cell."""
         room = self.most - lines.centre @ self.rows.T
         offset = self.limit + lines.centre @ self.tilt.T
@@ -103,7 +103,7 @@ class Limits:
         size = np.abs(self.most) + np.abs(self.rows) @ _largest_inputs(lines)
         slip = RELATIVE * (multipliers @ size)
         largest = inside + np.einsum("bd,bd->b", np.abs(up), lines.radius)
-        return Use(
+        return LimitUse(
             shares,
             multipliers,
             inside + slip - np.einsum("bp,bp->b", shares, offset),
@@ -111,27 +111,27 @@ class Limits:
             (largest + slip < 0) & multipliers.any(axis=1),
         )
 
-    def chosen(self, lines: Lines) -> Use:
+    def choose_use(self, lines: RuleLines) -> LimitUse:
         """The best that is found quickly, and by linear programs for the first open cells."""
         shares = self._best_limit(lines)
         slope = lines.slope - shares @ self.tilt
         multipliers, missed = self._descent(slope, lines)
-        use = self.use(shares, multipliers, lines)
+        use = self.apply(shares, multipliers, lines)
         open_ = np.flatnonzero((self._above(use, lines) > 0) & ~use.missed & ~missed)
         if self.size > 1 and len(open_):
             for cell in open_[:PROGRAMS].tolist():
                 shares[cell], multipliers[cell] = self._program(lines, cell)
-            use = self.use(shares, multipliers, lines)
+            use = self.apply(shares, multipliers, lines)
         return use
 
-    def _above(self, use: Use, lines: Lines) -> Array:
+    def _above(self, use: LimitUse, lines: RuleLines) -> Array:
         """The bound to first order."""
         slope = np.abs(lines.slope + use.slope)
         return np.asarray(
             lines.constant + use.constant + np.einsum("bd,bd->b", slope, lines.radius)
         )
 
-    def _best_limit(self, lines: Lines) -> Array:
+    def _best_limit(self, lines: RuleLines) -> Array:
         """(B, p): all on the limit that leaves most room by itself."""
         shares = np.zeros((len(lines.constant), len(self.limit)))
         if len(self.limit):
@@ -143,7 +143,7 @@ class Limits:
             shares[np.arange(len(shares)), least.argmax(axis=1)] = 1.0
         return shares
 
-    def _descent(self, slope: Array, lines: Lines) -> tuple[Array, NDArray[np.bool_]]:
+    def _descent(self, slope: Array, lines: RuleLines) -> tuple[Array, NDArray[np.bool_]]:
         """(B, k): the multipliers by the best of one row at a time; (B,) one row misses the cell.
 
         The bound is `u . room + sum_i radius_i |slope_i - (u rows)_i|`, convex and piecewise linear
@@ -163,7 +163,7 @@ class Limits:
                 missed |= away
         return multipliers, missed
 
-    def _program(self, lines: Lines, cell: int) -> tuple[Array, Array]:
+    def _program(self, lines: RuleLines, cell: int) -> tuple[Array, Array]:
         """Shares and multipliers of one cell, exact to first order."""
         from scipy.optimize import linprog  # slow to import, seldom needed
 
@@ -206,7 +206,7 @@ def _positive(marginals: Array) -> Array:
     return np.asarray(np.maximum(-marginals, 0.0))
 
 
-def _largest_inputs(lines: Lines) -> Array:
+def _largest_inputs(lines: RuleLines) -> Array:
     """(d,): the largest inputs of all cells."""
     return np.asarray((np.abs(lines.centre) + lines.radius).max(axis=0))
 

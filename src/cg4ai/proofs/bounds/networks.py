@@ -14,11 +14,11 @@ from torch import Tensor
 
 from cg4ai.members.layers import ACTIVATIONS
 from cg4ai.members.networks import NetworkArchitecture
-from cg4ai.proofs.bounds.activations import Lines, lines
+from cg4ai.proofs.bounds.activations import Lines, compute_lines
 from cg4ai.protocols import Parameters
 
 
-class Linear(NamedTuple):
+class LinearBound(NamedTuple):
     """`offset` (N, B) + `slope` (N, B, d) . delta; `spread` (N, B, d) shares the offset out.
 
     `spread[..., i]` is the part of the relaxation's error that halving input i would lessen.
@@ -70,7 +70,7 @@ class Relaxation:
         radius = self.radius if self.radius.ndim == 2 else self.radius[index]
         return Relaxation(self.scores[index], layers, self.last[index], skip, radius)
 
-    def above(self, combination: Tensor, *, spread: bool = False) -> Linear:
+    def above(self, combination: Tensor, *, spread: bool = False) -> LinearBound:
         """An upper bound of `combination . (z(x) - z(c))`, combination (N, 1 or B, K)."""
         slope = combination @ self.last
         start = None if self.skip is None else combination @ self.skip
@@ -79,10 +79,12 @@ class Relaxation:
     def range(self, combination: Tensor) -> tuple[Tensor, Tensor]:
         """Least and largest `combination . (z(x) - z(c))`, (N, B) each."""
         radius = self.radius
-        return -largest(self.above(-combination), radius), largest(self.above(combination), radius)
+        return -compute_largest(self.above(-combination), radius), compute_largest(
+            self.above(combination), radius
+        )
 
 
-def largest(linear: Linear, radius: Tensor) -> Tensor:
+def compute_largest(linear: LinearBound, radius: Tensor) -> Tensor:
     """The maximum of `offset + slope . delta` over |delta| <= radius (B, d): (N, B)."""
     return linear.offset + (linear.slope.abs() * radius).sum(-1)
 
@@ -94,7 +96,7 @@ def _backwards(
     radius: Tensor,
     start: Tensor | None,
     spread: bool,
-) -> Linear:
+) -> LinearBound:
     """From slopes in the last hidden layer (or the inputs, without one) to slopes in the inputs."""
     batch, size = radius.shape[-2:]
     offset = slope.new_zeros(len(slope), batch)
@@ -109,7 +111,7 @@ def _backwards(
         slope = slope @ layer.weight
     if start is not None:
         slope = slope + start
-    return Linear(offset, slope.expand(-1, batch, -1), shares)
+    return LinearBound(offset, slope.expand(-1, batch, -1), shares)
 
 
 def _shared_out(errors: Tensor, reach: Tensor) -> Tensor:
@@ -146,7 +148,7 @@ def relax(
             before = values @ weight.mT + parameters[f"bias_{layer}"].unsqueeze(1)
             low, high = before + down.clamp_max(0.0), before + up.clamp_min(0.0)
             width = (reach * radius.unsqueeze(-2)).sum(-1)
-        fitted = lines(architecture.activation, before, lower=low, upper=high)
+        fitted = compute_lines(architecture.activation, before, lower=low, upper=high)
         hidden.append(HiddenLayer(fitted, weight, reach, width.clamp_min(1e-300)))
         values = ACTIVATIONS[architecture.activation](before.clone())
     last = parameters[f"weight_{depth}"]
@@ -189,7 +191,7 @@ def _unit_ranges(
         _backwards(signed, repeated, radius=radius, start=None, spread=False)
         for signed in (-rows, rows)
     ]
-    down, up = -largest(bounds[0], radius), largest(bounds[1], radius)
+    down, up = -compute_largest(bounds[0], radius), compute_largest(bounds[1], radius)
     shape = (count, units, batch)
     reach = torch.maximum(bounds[0].slope.abs(), bounds[1].slope.abs())
     return (

@@ -72,7 +72,7 @@ def _network_error(
     return error, size
 
 
-def output_errors(
+def bound_output_errors(
     part: Part, lower: Array, upper: Array, *, absent: NDArray[np.bool_]
 ) -> tuple[Array, Array]:
     """(count, K) each: rounding error and largest size of every output over the box.
@@ -98,24 +98,24 @@ def output_errors(
     raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
 
 
-def margins(members: Parts, rules: AffineRules) -> Array:
+def compute_margins(members: Parts, rules: AffineRules) -> Array:
     """(L,): what to add to every bound of a rule so that it also covers float64 inference."""
     return _margins(members, rules)[0]
 
 
-def square_margins(members: Parts, rules: ProofRules) -> Array:
+def compute_square_margins(members: Parts, rules: ProofRules) -> Array:
     """(L,): the same for rules with squares: t^2 moves by 2 |t| times what t does.
 
     Also what the quadratic of a rule may exceed these squares by.
     """
-    result = margins(members, rules.affine)
+    result = compute_margins(members, rules.affine)
     for rule in np.unique(rules.square_rule).tolist():
-        margin, size = _margins(members, rules.forms(rule))
+        margin, size = _margins(members, rules.build_forms(rule))
         result[rule] += float((2 * size * margin + RELATIVE * size**2).sum())
     if len(rules.quadratic):
         _, size = _sizes(members)
         for rule in range(len(rules)):
-            result[rule] += float(size @ rules.residual(rule) @ size) * (1 + RELATIVE)
+            result[rule] += float(size @ rules.compute_residual(rule) @ size) * (1 + RELATIVE)
     return result
 
 
@@ -140,7 +140,7 @@ def _sizes(members: Parts) -> tuple[Array, Array]:
     """(r,) each: the rounding error and the largest size of every output of the mixture."""
     error, size = (np.zeros(members.layout.output_size) for _ in range(2))
     for part, absent in zip(members.parts, members.absent, strict=True):
-        errors, sizes = output_errors(part, members.lower, members.upper, absent=absent)
+        errors, sizes = bound_output_errors(part, members.lower, members.upper, absent=absent)
         for i, block in enumerate(part.blocks):
             positions = members.layout.blocks[int(block)]
             count = len(positions)

@@ -14,7 +14,7 @@ from cg4ai.records import Array, IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class CellBatch:
     """Cells that were just bounded: corners, bounds with margin, and where each bound grows."""
 
     lower: Array
@@ -39,7 +39,7 @@ class Search:
         self._dimension = np.full(1, -1, np.int16)
         self._left = np.full(1, -1, np.int64)
         self._bound = np.full(1, np.inf)
-        self._use = np.zeros((1, uses))  # what each node made of limits and rows, see `Limits`
+        self._use = np.zeros((1, uses))  # what each node made of limits and rows, see `RuleLimits`
         self._count = 1
         self._open_nodes: IntArray = np.zeros(1, np.int64)
         self._open_lower, self._open_upper = lower[None].copy(), upper[None].copy()
@@ -166,7 +166,7 @@ class Search:
         upper = np.concatenate([*stuck[2], self._open_upper])
         return lower, upper, self._bound[nodes]
 
-    def held_by_margin(self) -> int:
+    def count_held_by_margin(self) -> int:
         """How many open cells would be closed if bounds had no margin for rounding."""
         return int((self.open_cells()[2] - self.margin <= self.limit).sum())
 
@@ -176,7 +176,7 @@ class Search:
         bound: Callable[[Cells], CellBound],
         *,
         outside: Callable[[Array, Array], NDArray[np.bool_]] | None = None,
-    ) -> Batch:
+    ) -> CellBatch:
         """Bound the `count` newest waiting cells and halve those that stay open; returns these.
 
         `outside` says which cells hold no input of the region: their bound is -inf.
@@ -194,7 +194,7 @@ class Search:
             nodes, lower, upper = nodes[~away], lower[~away], upper[~away]
         if not len(nodes):
             nothing = np.empty((0, lower.shape[1]))
-            return Batch(nothing, nothing, np.empty(0), nothing)
+            return CellBatch(nothing, nothing, np.empty(0), nothing)
         with torch.no_grad():
             result = bound(Cells(torch.as_tensor(lower), torch.as_tensor(upper)))
         bounds = result.upper.cpu().numpy() + self.margin
@@ -209,7 +209,7 @@ class Search:
         scores = result.scores.cpu().numpy()[left]
         self._halve(nodes[left], lower[left], upper[left], scores=scores)
         direction = result.direction.cpu().numpy()[left]
-        return Batch(lower[left], upper[left], bounds[left], direction)
+        return CellBatch(lower[left], upper[left], bounds[left], direction)
 
     def _halve(self, nodes: IntArray, lower: Array, upper: Array, *, scores: Array) -> None:
         """Two children each, with their parent's bound until they have their own."""

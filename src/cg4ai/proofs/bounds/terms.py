@@ -23,7 +23,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.bounds.networks import relax
-from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, plain
+from cg4ai.proofs.bounds.trees import TreeBound, WeightedTrees, remove_input_rounding
 from cg4ai.records import Array
 from cg4ai.rules.affine import AffineRules
 
@@ -218,7 +218,9 @@ class Parts:
             own_constant[n, : len(positions)] = constant[positions]
             own_slope[n, : len(positions)] = slope[positions]
         which = np.array(chosen)
-        return WeightedTrees(plain(trees.take(which)), part.weights[which], own_constant, own_slope)
+        return WeightedTrees(
+            remove_input_rounding(trees.take(which)), part.weights[which], own_constant, own_slope
+        )
 
     def _coefficients(self, part: Part, member: int, constant: Array, slope: Array) -> list[Affine]:
         """One per output of the member; outputs beyond its block count nothing."""

@@ -22,7 +22,7 @@ PIECES = 256  # of one cell, at most, looked at one by one
 SINGLE_END = 2.0**128
 
 
-def double_thresholds(threshold: Tensor) -> Tensor:
+def convert_thresholds(threshold: Tensor) -> Tensor:
     """Largest float64 x with `float32(x) <= threshold`: comparing x itself then gives the same.
 
     Rounding to nearest is monotone, so such an x exists: the middle between the last float32
@@ -43,14 +43,14 @@ def _largest_not_above(wanted: Array) -> Array:
     return np.asarray(np.where(stays, middle, np.nextafter(middle, -np.inf)))
 
 
-def plain(members: TreeMembers) -> TreeMembers:
+def remove_input_rounding(members: TreeMembers) -> TreeMembers:
     """The same predictions without rounding the inputs first, on the CPU."""
     members = members.to("cpu")
     if not members.single_precision:
         return members
     return TreeMembers(
         members.feature,
-        double_thresholds(members.threshold),
+        convert_thresholds(members.threshold),
         left=members.left,
         right=members.right,
         value=members.value,

@@ -18,14 +18,14 @@ MOST_FLOWS = 200_000  # of a program that takes minutes at most
 
 
 @dataclass(frozen=True)
-class Optimum:
+class LeastUtilisation:
     """The least possible maximum link utilisation, and the arcs that make it so."""
 
     mlu: float
     arcs: list[tuple[int, int]]
 
 
-def modelled(network: Network, model: str, load: float) -> Volumes:
+def make_demands(network: Network, model: str, load: float) -> Volumes:
     """Demands between all nodes that reach each other, such that the best MLU is `load`.
 
     "uniform" are all alike; of "gravity" each is the product of what its source can send and its
@@ -72,19 +72,19 @@ def _adjacency(network: Network) -> csr_matrix:
     return csr_matrix((np.ones(len(sources)), (sources, targets)), shape=(count, count))
 
 
-def flows(network: Network, volumes: Volumes) -> int:
+def count_flows(network: Network, volumes: Volumes) -> int:
     """How many flows, of one source over one arc each, the program of `least_mlu` has."""
     return len(network.arcs) * len({source for source, _ in volumes})
 
 
-def least_mlu(network: Network, volumes: Volumes) -> Optimum:
+def least_mlu(network: Network, volumes: Volumes) -> LeastUtilisation:
     """The best MLU over all ways to route these demands, split as one likes.
 
     A flow from each source to all its targets; the flows together load the arcs.
     """
     from scipy.optimize import linprog  # slow to import
 
-    if flows(network, volumes) > MOST_FLOWS:
+    if count_flows(network, volumes) > MOST_FLOWS:
         raise InvalidInput(
             f"{network.name}: {len(volumes)} demands over {len(network.arcs)} arcs are too many "
             "to solve for the best routing of all of them at once"
@@ -104,7 +104,7 @@ def least_mlu(network: Network, volumes: Volumes) -> Optimum:
     if not found.success:
         raise SolverFailure(f"the program of the best routing ended with: {found.message}")
     tight = np.flatnonzero(-found.ineqlin.marginals > 1e-7)
-    return Optimum(float(found.fun), [arcs[k] for k in tight])
+    return LeastUtilisation(float(found.fun), [arcs[k] for k in tight])
 
 
 def _balance(

@@ -19,10 +19,10 @@ from cg4ai.routing.demands.traffic import Pair, Traffic
 from cg4ai.routing.demands.traffic_sets import HEADROOM, from_traffic
 from cg4ai.routing.network.instance import (
     Instance,
-    built,
+    build_instance,
     carry_robust,
     network_of,
-    on_set,
+    restrict_to_set,
     unused_paths,
 )
 from cg4ai.routing.network.network import Network
@@ -34,7 +34,7 @@ USUAL_LOAD = 0.99
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredTraffic:
     """Demand vectors of an instance: `earlier` (T, D) to learn from, `later` (L, D) to judge by.
 
     `times` are those of both: the first and the last earlier one, the first and the last later one.
@@ -51,16 +51,16 @@ class Measured:
     partial: NDArray[np.bool_] | None = None
 
     @classmethod
-    def of(
+    def from_traffic(
         cls, instance: Instance, earlier: Traffic, later: Traffic, *, whole: bool = False
-    ) -> Measured:
+    ) -> MeasuredTraffic:
         """`whole`: the demands are meant to be all that is sent."""
-        vectors = [part.vectors(instance) for part in (earlier, later)]
+        vectors = [part.to_vectors(instance) for part in (earlier, later)]
         kept = [part.any(axis=1) for part in vectors]
         if not all(rows.any() for rows in kept):
             raise InvalidInput("the traffic of the demands is zero at all earlier or later times")
         times = (earlier.times[0], earlier.times[-1], later.times[0], later.times[-1])
-        others = later.others(instance.ends)
+        others = later.sum_others(instance.ends)
         return cls(
             vectors[0][kept[0]],
             vectors[1][kept[1]],
@@ -70,20 +70,20 @@ class Measured:
             (others[kept[1]] > 0) & whole,
         )
 
-    def inside(self, instance: Instance) -> NDArray[np.bool_]:
+    def find_inside(self, instance: Instance) -> NDArray[np.bool_]:
         """(L,): which later matrices lie in the set; none of which a part is not routed."""
         found = instance.region.contains(self.later)
         return np.asarray(found if self.partial is None else found & ~self.partial)
 
 
-def evenly(length: int, count: int) -> IntArray:
+def pick_evenly(length: int, count: int) -> IntArray:
     """At most `count` of the positions 0 to `length` - 1, evenly apart."""
     return np.unique(np.linspace(0, length - 1, min(length, count)).round().astype(np.int64))
 
 
-def thinned(vectors: Array, count: int) -> Array:
+def thin_vectors(vectors: Array, count: int) -> Array:
     """At most `count` of the vectors (T, D), evenly over time."""
-    return np.asarray(vectors[evenly(len(vectors), count)])
+    return np.asarray(vectors[pick_evenly(len(vectors), count)])
 
 
 def measured_instance(
@@ -118,7 +118,7 @@ def measured_instance(
     traffic.check_nodes(graph.nodes, graph.name)
     index = {name: position for position, name in enumerate(graph.nodes)}
     pairs = _pairs(traffic, demands)
-    seen = traffic.volumes(pairs)
+    seen = traffic.get_volumes(pairs)
     with clock.review().stage(f"the set of demands from {len(seen):,} matrices"):
         region = from_traffic(
             seen, pairs, cover=cover, headroom=headroom, hose=hose, budget=budget, least=least
@@ -129,13 +129,15 @@ def measured_instance(
         for (source, target), volume in zip(pairs, upper, strict=True)
     }
     given = None if path_file is None else read_paths(Path(path_file), graph)
-    plain = built(graph, volumes, paths, given)
+    plain = build_instance(graph, volumes, paths, given)
     if scale_capacities == AUTO:
         made = _with_load(plain, region, USUAL_LOAD if load is None else load)
     else:
-        factor = 1.0 if scale_capacities is None else checked_factor(scale_capacities)
+        factor = 1.0 if scale_capacities is None else check_factor(scale_capacities)
         plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
-        made = on_set(plain, region, load=None, remedies=lambda level: _remedies(level * factor))
+        made = restrict_to_set(
+            plain, region, load=None, remedies=lambda level: _remedies(level * factor)
+        )
     left_out = (*_left_out(traffic, pairs), *unused_paths(given, volumes))
     noted = replace(made, notes=(*graph.notes, *traffic.notes, *left_out))
     carry_robust(noted, made, 1.0)
@@ -144,9 +146,9 @@ def measured_instance(
 
 def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
     """Capacities counted as the multiple at which the worst case of the set is `load`."""
-    scaled = on_set(plain, region, load=load)
+    scaled = restrict_to_set(plain, region, load=load)
     if scaled.scale == 1.0:  # they fit as they are
-        return on_set(plain, region, load=None)
+        return restrict_to_set(plain, region, load=None)
     made = replace(
         scaled,
         demand_max=scaled.demand_max / scaled.scale,
@@ -159,7 +161,7 @@ def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
     return made
 
 
-def checked_factor(factor: Any) -> float:
+def check_factor(factor: Any) -> float:
     """The multiple that capacities are counted as, or an error."""
     if fault := factor_fault(factor):
         raise InvalidInput(fault)
@@ -199,7 +201,7 @@ def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:
 
 def _left_out(traffic: Traffic, pairs: list[Pair]) -> Iterator[str]:
     """What the instance leaves out of the traffic."""
-    whole, routed = float(traffic.matrices.sum()), float(traffic.volumes(pairs).sum())
+    whole, routed = float(traffic.matrices.sum()), float(traffic.get_volumes(pairs).sum())
     if routed < whole * (1 - 1e-12):
         which = (
             f"the {len(pairs)} largest demands are" if len(pairs) > 1 else "the largest demand is"

@@ -33,39 +33,39 @@ def factor_of(summary: Mapping[str, Any]) -> float | None:
     return None if learned and summary.get("load") is not None else 1.0
 
 
-def multiple(factor: float | None) -> str:
+def format_multiple(factor: float | None) -> str:
     """The capacities that are counted: empty where they are the real ones."""
     if factor == 1.0:
         return ""
     return "a scaled capacity" if factor is None else f"capacity x {factor:.5g}"
 
 
-def counted(factor: float | None) -> str:
+def format_scaling_suffix(factor: float | None) -> str:
     """What follows the name of a utilisation that is of counted capacities."""
-    return "" if factor == 1.0 else f" of {multiple(factor)}"
+    return "" if factor == 1.0 else f" of {format_multiple(factor)}"
 
 
 def rule_name(factor: float | None) -> str:
     """What the rule is called that no link exceeds its capacity; older runs called all alike."""
-    return "capacity" if factor is None or factor == 1.0 else multiple(factor)
+    return "capacity" if factor is None or factor == 1.0 else format_multiple(factor)
 
 
-def both(value: float, factor: float | None, digits: str = ".4f") -> str:
+def format_both(value: float, factor: float | None, digits: str = ".4f") -> str:
     """A utilisation, with that of the real capacity beside it where this is another."""
     text = f"{value:{digits}}"
     if factor == 1.0:
         return text
     if factor is None:
-        return f"{text}{counted(factor)}"
-    return f"{text}{counted(factor)} ({value * factor:{digits}} of the real one)"
+        return f"{text}{format_scaling_suffix(factor)}"
+    return f"{text}{format_scaling_suffix(factor)} ({value * factor:{digits}} of the real one)"
 
 
-def of_capacity(value: float, factor: float | None, digits: str = ".6g") -> str:
+def format_of_capacity(value: float, factor: float | None, digits: str = ".6g") -> str:
     """What a link is loaded to, as `0.5 of its capacity` where this is the real one."""
-    return both(value, factor, digits) + (" of its capacity" if factor == 1.0 else "")
+    return format_both(value, factor, digits) + (" of its capacity" if factor == 1.0 else "")
 
 
-def said_first(factor: float | None) -> list[str]:
+def format_notice(factor: float | None) -> list[str]:
     """The first line of a result whose capacities are not those of the network."""
     if factor == 1.0:
         return []
@@ -82,7 +82,7 @@ def said_first(factor: float | None) -> list[str]:
     ]
 
 
-def kept(words: str, factor: float | None) -> str:
+def format_guarantee(words: str, factor: float | None) -> str:
     """A guarantee of counted capacities, and what it says of the real ones."""
     if factor == 1.0:
         return words
@@ -91,7 +91,7 @@ def kept(words: str, factor: float | None) -> str:
         real = f"No link carries more than {factor:.5g} times its real capacity."
     if not words[:2].isupper():
         words = f"{words[0].lower()}{words[1:]}"
-    return f"Of {multiple(factor)}: {words} {real}"
+    return f"Of {format_multiple(factor)}: {words} {real}"
 
 
 def real_figures(summary: Mapping[str, Any], factor: float) -> dict[str, Any]:

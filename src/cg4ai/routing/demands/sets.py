@@ -37,7 +37,7 @@ def demand_box(largest: Array, least: float = 0.0) -> Box:
     return Box(least * largest, largest)
 
 
-def limited(
+def limit_demands(
     box: Box,
     ends: Sequence[tuple[str, str]],
     *,
@@ -109,7 +109,7 @@ def _check_share(what: str, share: float) -> None:
         )
 
 
-def times(region: DemandSet, factor: float) -> DemandSet:
+def scale_set(region: DemandSet, factor: float) -> DemandSet:
     """The set of all vectors of `region` times `factor`."""
     if isinstance(region, Box):
         return Box(factor * region.lower, factor * region.upper)
@@ -117,7 +117,7 @@ def times(region: DemandSet, factor: float) -> DemandSet:
     return Polytope(inner, region.matrix, factor * region.limit)
 
 
-def in_words(region: DemandSet) -> str:
+def describe_set(region: DemandSet) -> str:
     """What a vector of the set is like."""
     lower, upper = region.bounds() if isinstance(region, Box) else region.box.bounds()
     words = "between zero and its largest volume"
@@ -129,7 +129,7 @@ def in_words(region: DemandSet) -> str:
     return f"every demand {words}"
 
 
-def sampled(region: DemandSet, count: int, seed: int) -> Array:
+def sample_demands(region: DemandSet, count: int, seed: int) -> Array:
     """Demand vectors (count, D), uniform in the set; in a polytope as far as walks reach."""
     if isinstance(region, Box):
         shares = np.random.default_rng(seed).uniform(0, 1, (count, region.size))
@@ -190,7 +190,7 @@ class FreshDemands:
             inside[:edge] = lower + out * far * (1 - NEAR * share[:edge])
         return inside
 
-    def scaled(self, share: Tensor) -> Tensor:
+    def scale_shares(self, share: Tensor) -> Tensor:
         """Shares (n, D) of the way from the smallest to the largest demand, as vectors of the set.
 
         What lies outside is moved towards all smallest demands, just as far as it must be.
@@ -263,7 +263,7 @@ class MixedDemands:
             return self.inner(count, generator)
         if mix == "corner":
             return self.outer(count, generator)
-        return self.fresh.scaled(self._shares(mix, count, generator))
+        return self.fresh.scale_shares(self._shares(mix, count, generator))
 
     def _shares(self, mix: Mix, count: int, generator: torch.Generator) -> Tensor:
         """(count, D): of the way from the smallest to the largest demand."""

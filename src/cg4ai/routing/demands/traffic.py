@@ -17,7 +17,7 @@ import numpy as np
 
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.network import LARGEST, shown
+from cg4ai.routing.network.network import LARGEST, show_value
 
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance
@@ -54,7 +54,7 @@ class Traffic:
     def __len__(self) -> int:
         return len(self.times)
 
-    def at(self, positions: Any) -> Traffic:
+    def select(self, positions: Any) -> Traffic:
         """The matrices at some positions, a slice or an array of them; one at least."""
         chosen = np.arange(len(self))[positions]
         if not chosen.size:
@@ -62,13 +62,13 @@ class Traffic:
         times = tuple(self.times[position] for position in np.atleast_1d(chosen))
         return replace(self, times=times, matrices=self.matrices[np.atleast_1d(chosen)])
 
-    def first(self, share: float) -> Traffic:
+    def take_first(self, share: float) -> Traffic:
         """The earliest matrices, a share of all; one at least."""
-        return self.at(slice(0, self._counted(share)))
+        return self.select(slice(0, self._counted(share)))
 
-    def before(self, time: str) -> Traffic:
+    def take_before(self, time: str) -> Traffic:
         """The matrices of all times before `time`."""
-        return self.at(slice(0, self._position(time)))
+        return self.select(slice(0, self._position(time)))
 
     def split(self, where: str | float) -> tuple[Traffic, Traffic]:
         """Those before and from `where` on: a time, or a number in (0, 1), the share of earlier."""
@@ -79,11 +79,12 @@ class Traffic:
             count = self._position(str(where))
         if not 0 < count < len(self):
             raise InvalidInput(
-                f"a split at {shown(str(where))} leaves {count} of {len(self)} matrices before it; "
+                f"a split at {show_value(str(where))} leaves {count} of {len(self)} matrices "
+                "before it; "
                 f"choose a share in (0, 1), or a time after {self.times[0]} and up to "
                 f"{self.times[-1]}{_as_text([*self.times, str(where)])}"
             )
-        return self.at(slice(0, count)), self.at(slice(count, None))
+        return self.select(slice(0, count)), self.select(slice(count, None))
 
     def _counted(self, share: float) -> int:
         if not 0 < share <= 1:
@@ -100,39 +101,40 @@ class Traffic:
         """(N, N): the largest volume of each pair."""
         return np.asarray(self.matrices.max(axis=0))
 
-    def vectors(self, instance: Instance) -> Array:
+    def to_vectors(self, instance: Instance) -> Array:
         """Demand vectors (T, D) in the order of the instance's demands, and in its units.
 
         That is, times the instance's `scale`. Traffic between other nodes is left out.
         """
         ends = [(path[0], path[-1]) for path in _first_paths(instance)]
-        return np.asarray(instance.scale * self.volumes(ends))
+        return np.asarray(instance.scale * self.get_volumes(ends))
 
-    def volumes(self, pairs: Sequence[Pair]) -> Array:
+    def get_volumes(self, pairs: Sequence[Pair]) -> Array:
         """(T, len(pairs)): the volumes of these pairs of (source, target) as measured."""
         index = {name: position for position, name in enumerate(self.nodes)}
         for name in dict.fromkeys(name for pair in pairs for name in pair):
             if name not in index:
                 raise InvalidInput(
-                    f"the traffic has no node {shown(name)}{did_you_mean(name, index)}; its nodes "
+                    f"the traffic has no node {show_value(name)}{did_you_mean(name, index)}; "
+                    "its nodes "
                     "must be called as in the network"
                 )
         sources: IntArray = np.array([index[source] for source, _ in pairs], np.int64)
         targets: IntArray = np.array([index[target] for _, target in pairs], np.int64)
         return np.asarray(self.matrices[:, sources, targets])
 
-    def others(self, pairs: Sequence[Pair]) -> Array:
+    def sum_others(self, pairs: Sequence[Pair]) -> Array:
         """(T,): what is sent at each time between all pairs but these."""
         wanted = set(pairs)
         left = [pair for pair in product(self.nodes, self.nodes) if pair not in wanted]
-        return np.asarray(self.volumes(left).sum(axis=1))
+        return np.asarray(self.get_volumes(left).sum(axis=1))
 
     def check_nodes(self, known: Sequence[str], name: str) -> None:
         """Refuse traffic of nodes that the network `name` does not have."""
         for node in self.nodes:
             if node not in known:
                 raise InvalidInput(
-                    f"the traffic names the node {shown(node)}, which {name} does not have"
+                    f"the traffic names the node {show_value(node)}, which {name} does not have"
                     f"{did_you_mean(node, known)}; rename it, or leave it out of the traffic"
                 )
 
@@ -158,7 +160,9 @@ def _checked(given: Any, times: tuple[str, ...], nodes: tuple[str, ...]) -> Arra
         )
     twice = [name for position, name in enumerate(nodes) if name in nodes[:position]]
     if twice:
-        raise InvalidInput(f"the node {shown(twice[0])} of the traffic is given twice; rename one")
+        raise InvalidInput(
+            f"the node {show_value(twice[0])} of the traffic is given twice; rename one"
+        )
     wrong = ~((matrices >= 0) & (matrices <= LARGEST))  # NaN is neither
     if wrong.any():
         time, source, target = np.argwhere(wrong)[0]
@@ -180,8 +184,8 @@ def _check_order(times: tuple[str, ...]) -> None:
         if not moments[position - 1] < moments[position]:
             what = "twice" if moments[position - 1] == moments[position] else "out of order"
             raise InvalidInput(
-                f"the time {shown(times[position])} is {what} (after "
-                f"{shown(times[position - 1])}); sort the traffic by time, each once"
+                f"the time {show_value(times[position])} is {what} (after "
+                f"{show_value(times[position - 1])}); sort the traffic by time, each once"
                 f"{_as_text(list(times))}"
             )
 

@@ -22,7 +22,7 @@ import numpy as np
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.traffic import Pair, Traffic, moments_of
-from cg4ai.routing.network.network import number, shown
+from cg4ai.routing.network.network import parse_number, show_value
 from cg4ai.routing.network.parsing import Element, parse_xml, parse_xml_text
 from cg4ai.routing.network.readers import csv_rows
 from cg4ai.runs import read_given
@@ -55,7 +55,7 @@ def read_traffic(path: str | Path) -> Traffic:
 
 
 @dataclass
-class _Collected:
+class _TrafficCollection:
     """Volumes as they are read, by time and pair; nodes and times in the order of appearance."""
 
     place: str
@@ -66,13 +66,13 @@ class _Collected:
         listed = self.volumes.setdefault(time, {})
         if pair in listed:
             raise InvalidInput(
-                f"{place}: the traffic {shown('->'.join(pair), quoted=False)} at "
-                f"{shown(time)} is given twice; remove one"
+                f"{place}: the traffic {show_value('->'.join(pair), quoted=False)} at "
+                f"{show_value(time)} is given twice; remove one"
             )
         listed[pair] = volume
         self.nodes.update(dict.fromkeys(pair))
 
-    def traffic(self, *, ordered: bool) -> Traffic:
+    def to_traffic(self, *, ordered: bool) -> Traffic:
         """The matrices; with `ordered` in the order of their times, else as they were given."""
         if not self.volumes or not self.nodes:
             raise InvalidInput(f"{self.place}: has no traffic; expected one matrix at least")
@@ -102,16 +102,16 @@ class _Collected:
 
 
 def _from_xml(path: Path) -> Traffic:
-    found = _Collected(str(path))
+    found = _TrafficCollection(str(path))
     listed: tuple[str, ...] | None = None
     for name, root in _documents(path):
         if root.tag != "network":
             raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
         nodes = tuple(
-            node.identifier()
-            for structure in root.all("networkStructure")
-            for group in structure.all("nodes")
-            for node in group.all("node")
+            node.get_identifier()
+            for structure in root.find_all("networkStructure")
+            for group in structure.find_all("nodes")
+            for node in group.find_all("node")
         )
         if listed is not None and nodes != listed:
             raise InvalidInput(
@@ -121,30 +121,35 @@ def _from_xml(path: Path) -> Traffic:
         listed = nodes
         found.nodes.update(dict.fromkeys(nodes))
         _add_matrix(found, _time(root, name), root, nodes)
-    return found.traffic(ordered=True)
+    return found.to_traffic(ordered=True)
 
 
-def _add_matrix(found: _Collected, time: str, root: Element, nodes: tuple[str, ...]) -> None:
+def _add_matrix(
+    found: _TrafficCollection, time: str, root: Element, nodes: tuple[str, ...]
+) -> None:
     if time in found.volumes:
-        raise InvalidInput(f"{root.place}: the time {shown(time)} is given twice; remove a file")
+        raise InvalidInput(
+            f"{root.place}: the time {show_value(time)} is given twice; remove a file"
+        )
     found.volumes[time] = {}
-    for demand in root.one("demands").all("demand"):
-        source, target = demand.content("source"), demand.content("target")
+    for demand in root.find_one("demands").find_all("demand"):
+        source, target = demand.get_content("source"), demand.get_content("target")
         for name in (source, target):
             if nodes and name not in nodes:
                 raise InvalidInput(
-                    f"{demand.place}: names the node {shown(name)}, which the file does not list"
+                    f"{demand.place}: names the node {show_value(name)}, which the file does "
+                    "not list"
                 )
-        volume = number(
-            demand.content("demandValue"), what="demandValue", place=demand.place, least=0
+        volume = parse_number(
+            demand.get_content("demandValue"), what="demandValue", place=demand.place, least=0
         )
         found.add(time, (source, target), volume, place=demand.place)
 
 
 def _time(root: Element, name: str) -> str:
     """Of a matrix: as its <meta> says, else from the name of its file."""
-    for meta in root.all("meta"):
-        for time in meta.all("time"):
+    for meta in root.find_all("meta"):
+        for time in meta.find_all("time"):
             if time.text.strip():
                 return time.text.strip()
     stem = Path(name).stem
@@ -205,30 +210,30 @@ def _from_csv(path: Path) -> Traffic:
     header = [word.strip() for word in next(rows, (1, list[str]()))[1]]
     lower = [word.lower() for word in header]
     pairs = [_pair(word) for word in header[1:]]
-    found = _Collected(str(path))
+    found = _TrafficCollection(str(path))
     if all(lower.count(column) == 1 for column in LONG):
         columns = [lower.index(column) for column in LONG]
         for line, row in rows:
             place = f"{path}, line {line}"
             time, source, target, text = (_fitting(row, header, place)[c] for c in columns)
-            volume = number(text, what="volume", place=place, least=0)
+            volume = parse_number(text, what="volume", place=place, least=0)
             found.add(time, (source, target), volume, place=place)
     elif lower[:1] == ["time"] and pairs and all(pair is not None for pair in pairs):
         for line, row in rows:
             place = f"{path}, line {line}"
             time, *volumes = _fitting(row, header, place)
             if time in found.volumes:
-                raise InvalidInput(f"{place}: the time {shown(time)} is given twice")
+                raise InvalidInput(f"{place}: the time {show_value(time)} is given twice")
             for pair, text in zip(pairs, volumes, strict=True):
                 assert pair is not None
-                volume = number(text, what=f"{'->'.join(pair)}", place=place, least=0)
+                volume = parse_number(text, what=f"{'->'.join(pair)}", place=place, least=0)
                 found.add(time, pair, volume, place=place)
     else:
         raise InvalidInput(
             f"{path}, line 1: expected the columns time,source,target,volume, or time and a column "
-            f"source->target for each pair of nodes, got {shown(','.join(header))}"
+            f"source->target for each pair of nodes, got {show_value(','.join(header))}"
         )
-    return found.traffic(ordered=False)
+    return found.to_traffic(ordered=False)
 
 
 def _pair(word: str) -> Pair | None:
@@ -255,7 +260,8 @@ def _from_npz(path: Path) -> Traffic:
     missing = [name for name in ("matrices", "nodes") if name not in held]
     if missing:
         raise InvalidInput(
-            f"{path}: has no array {shown(missing[0])}, but {shown(', '.join(held))}; expected "
+            f"{path}: has no array {show_value(missing[0])}, but {show_value(', '.join(held))}; "
+            "expected "
             "matrices (T, N, N), nodes (N,) and times (T,)"
         )
     matrices: Array = held["matrices"]

@@ -106,7 +106,7 @@ def _covering(values: Array, ranked: Array, cover: float) -> int:
     return high
 
 
-def contained(region: DemandSet, vectors: Array) -> float:
+def compute_contained_share(region: DemandSet, vectors: Array) -> float:
     """The share of `vectors` (T, D) that the set contains."""
     return float(region.contains(np.asarray(vectors, np.float64)).mean())
 
@@ -148,11 +148,11 @@ def worst_optimum(
 
 def _climbed(instance: Instance, prices: DualPrices, vector: Array) -> tuple[float, Array]:
     """The optimum at the end of a climb, and where that is."""
-    value, slope = prices.at(vector)
+    value, slope = prices.compute_at(vector)
     for _ in range(CLIMBS):
         clock.refuse_overtime("the search for the worst optimum")
         higher = instance.region.peaks(slope[None]).inputs[0]
-        above, slope = prices.at(higher)
+        above, slope = prices.compute_at(higher)
         if above <= value * (1 + GAIN):
             break
         value, vector = above, higher

@@ -28,19 +28,19 @@ from cg4ai.apps import (
 )
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.routing.demands.scaling import FACTOR, counted, multiple, rule_name
-from cg4ai.routing.demands.sets import DemandSet, in_words
+from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix, rule_name
+from cg4ai.routing.demands.sets import DemandSet, describe_set
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.network import Position
-from cg4ai.routing.operate.answers import LowerBound, answered
+from cg4ai.routing.operate.answers import LowerBound, improve_answers
 from cg4ai.routing.settings import Recipe
-from cg4ai.routing.train.agents import Budgeted
+from cg4ai.routing.train.agents import BudgetShields
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
 
 
-def described(made: Instance) -> dict[str, Any]:
+def describe_instance(made: Instance) -> dict[str, Any]:
     """Demands in, the share of each path out; enough to make the same instance again."""
     return {
         "network": made.name,
@@ -66,8 +66,8 @@ def described(made: Instance) -> dict[str, Any]:
     }
 
 
-def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> Instance:
-    """The instance that `described` was given.
+def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = False) -> Instance:
+    """The instance that `describe_instance` was given.
 
     `from_traffic`: of a run that learned from traffic, in earlier versions of which capacities were
     scaled to the load.
@@ -106,7 +106,7 @@ def restored(description: Mapping[str, Any], *, from_traffic: bool = False) -> I
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
         )
         _check_sizes(made)
-        written = {k: v for k, v in described(made).items() if k not in ("scale", "load")}
+        written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
         runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -185,15 +185,15 @@ def _check_sizes(made: Instance) -> None:
         raise ValueError("demands, paths and links do not fit each other")
 
 
-def beside(made: Instance) -> str:
+def describe_scaling(made: Instance) -> str:
     """What follows the name of a network whose capacities are not its own."""
-    of = multiple(made.capacity_factor)
+    of = format_multiple(made.capacity_factor)
     return f", with {of} on every link" if of else ""
 
 
-def titled(made: Instance) -> str:
+def format_title(made: Instance) -> str:
     """What a certificate calls the router of an instance."""
-    return f"the router of {made.name}{beside(made)}, {len(made.demand_max)} demands"
+    return f"the router of {made.name}{describe_scaling(made)}, {len(made.demand_max)} demands"
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Router(TrainedDefaults):
     """
 
     instance: Instance
-    local: Budgeted | None = None
+    local: BudgetShields | None = None
     bound: LowerBound | None = None
     agents: bool = False
 
@@ -234,11 +234,12 @@ class Router(TrainedDefaults):
         ends = signature.lower.tolist(), signature.upper.tolist()
         inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
         return Interface(
-            f"the router of {made.name}{beside(made)}: the share of {len(made.paths)} paths in "
+            f"the router of {made.name}{describe_scaling(made)}: the share of {len(made.paths)} "
+            "paths in "
             "their demands",
             tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
             tuple(signature.outputs),
-            in_words(made.region),
+            describe_set(made.region),
         )
 
     @property
@@ -251,25 +252,28 @@ class Router(TrainedDefaults):
             "(by path cost there are none; older runs of agents, splits and failures lack them)"
         )
 
-    def answered(self, inputs: Array, outputs: Array, *, fallback: float = np.inf) -> Answers:
+    def improve_answers(
+        self, inputs: Array, outputs: Array, *, fallback: float = np.inf
+    ) -> Answers:
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
         if self.agents and fallback < np.inf:
             raise InvalidInput(
                 "a fallback solves for all demands at once, which agents do not know; leave it "
                 "out, or train with --sees all"
             )
-        return answered(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
+        return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names
-        vectors = table.numbers(names)
+        vectors = table.get_numbers(names)
         if (vectors < 0).any():
             row, place = np.argwhere(vectors < 0)[0].tolist()
             raise InvalidInput(
-                f"{table.where(row, names[place])} is {vectors[row, place]:g}, but demands are at "
+                f"{table.format_position(row, names[place])} is {vectors[row, place]:g}, but "
+                "demands are at "
                 "least 0; correct it or remove the row"
             )
-        return self.instance.vectors(vectors)
+        return self.instance.check_vectors(vectors)
 
     def outside(self, inputs: Array) -> NDArray[np.bool_]:
         """Demands outside the set, such as those above the largest."""
@@ -288,9 +292,9 @@ class Router(TrainedDefaults):
         if not details:
             return rows
         links = [f"utilisation {source}->{target}" for source, target in made.arcs] + ["mlu"]
-        loads, factor = made.utilisation(inputs, outputs), made.capacity_factor
+        loads, factor = made.compute_utilisation(inputs, outputs), made.capacity_factor
         loads = np.column_stack([loads, loads.max(axis=1)])
-        names = [f"{name}{counted(factor)}" for name in links]
+        names = [f"{name}{format_scaling_suffix(factor)}" for name in links]
         if factor is not None and factor != 1.0:
             names, loads = [*links, *names], np.column_stack([factor * loads, loads])
         return [
@@ -306,9 +310,9 @@ class Router(TrainedDefaults):
         )
 
     def explorer(self, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
-        from cg4ai.routing.pages.explorer import explorer
+        from cg4ai.routing.pages.explorer import make_explorer_page
 
-        return explorer(self, ensemble, folder, summary)
+        return make_explorer_page(self, ensemble, folder, summary)
 
     def rules(self, file: Path | None, table: CsvTable | None) -> list[Rule]:
         """Capacity over the whole box, or at the demands of a table."""
@@ -335,7 +339,7 @@ class Router(TrainedDefaults):
             )
         ]
 
-    def stated(self, table: CsvTable) -> list[Rule]:
+    def get_own_rules(self, table: CsvTable) -> list[Rule]:
         return self.rules(None, None)
 
     def propositions(self) -> list[Proposition]:
@@ -343,14 +347,14 @@ class Router(TrainedDefaults):
         return [
             Proposition(
                 capacity(made, Recipe()) if local is None else local.rule,
-                titled(made),
+                format_title(made),
                 self._links() if local is None else local.rule_names,
                 made.demand_names,
                 None if local is None else local.totals,
             )
         ]
 
-    def added(self, file: Path, table: CsvTable | None) -> list[Rule]:
+    def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         raise InvalidInput(
             "a router keeps every link's capacity at every demand vector of its box, so there are "
             "no overloads to add, and other capacities or demands are another box: train anew with "

@@ -18,7 +18,7 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from cg4ai.apps import optional
+from cg4ai.apps import import_optional
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.graphs import (
     Edge,
@@ -26,13 +26,26 @@ from cg4ai.routing.network.graphs import (
     Node,
     add_demands,
     graph_of,
-    graphml,
     node_link,
+    parse_graphml,
 )
-from cg4ai.routing.network.links import Collected, Link, Reading, counted, some, value_of
-from cg4ai.routing.network.network import Network, NetworkBuilder, Position, geographic, number
-from cg4ai.routing.network.readers import csv_records, yes
-from cg4ai.routing.network.sndlib import stored
+from cg4ai.routing.network.links import (
+    Link,
+    LinkCollection,
+    ReadingOptions,
+    format_entry_count,
+    list_first,
+    value_of,
+)
+from cg4ai.routing.network.network import (
+    Network,
+    NetworkBuilder,
+    Position,
+    is_geographic,
+    parse_number,
+)
+from cg4ai.routing.network.readers import csv_records, is_yes
+from cg4ai.routing.network.sndlib import load_stored
 
 NAMES = ("name", "label")  # attributes that say what a node is called
 COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("lng", "lat"), ("x", "y"))
@@ -56,22 +69,22 @@ class Draft:
     cautions: list[str] = field(default_factory=list)
 
     @property
-    def directed(self) -> bool:
+    def is_directed(self) -> bool:
         return not all(link.both_ways for link in self.links)
 
     @property
-    def connected(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether every node reaches every other."""
-        parts = components(self)
+        parts = find_components(self)
         return len(parts) == 1 and len(parts[0]) == len(self.nodes)
 
-    def network(self) -> Network:
+    def build_network(self) -> Network:
         """As `cg4ai route` will see it, with the demands of the file."""
         builder = NetworkBuilder(self.name)
         for name, position in self.nodes.items():
-            builder.node(name, place=self.place, position=position)
+            builder.add_node(name, place=self.place, position=position)
         for link in self.links:
-            builder.link(
+            builder.add_link(
                 link.source,
                 link.target,
                 capacity=link.capacity,
@@ -82,20 +95,22 @@ class Draft:
         add_demands(builder, self.demands, self.keys, self.place)
         return builder.build(place=self.place)
 
-    def lengths(self) -> str:
+    def describe_lengths(self) -> str:
         """In words where lengths come from."""
         if self.links[0].length is not None:
             return "as the file has them"
         known = [position for position in self.nodes.values() if position is not None]
         if len(known) < len(self.nodes):
             return "none, so that every link counts 1 and the shortest path has the fewest links"
-        return "great circles, in km" if geographic(known) else "distances of the coordinates"
+        return "great circles, in km" if is_geographic(known) else "distances of the coordinates"
 
 
-def read_draft(path: Path, reading: Reading) -> Draft:
+def read_draft(path: Path, reading: ReadingOptions) -> Draft:
     """The draft of a file; InvalidInput says all that must be mended by hand."""
     readers: dict[str, Callable[[Path], Graph]] = {
-        ".graphml": partial(graphml, checked=False),  # what is wrong is said of all links at once
+        ".graphml": partial(
+            parse_graphml, checked=False
+        ),  # what is wrong is said of all links at once
         ".json": node_link,
         ".gml": _gml,
         ".csv": _links,
@@ -117,7 +132,7 @@ def read_draft(path: Path, reading: Reading) -> Draft:
     }
     keys = dict(zip((node.key for node in graph.nodes), names, strict=True))
     placed = all(position is not None for position in nodes.values())
-    collected = Collected(graph, keys, reading, placed)
+    collected = LinkCollection(graph, keys, reading, placed)
     links = collected.collect()
     draft = Draft(graph.name, nodes, links, graph.demands, keys, graph.place, collected.changes)
     draft.cautions.extend(_cautions(draft))
@@ -126,7 +141,7 @@ def read_draft(path: Path, reading: Reading) -> Draft:
 
 def _by_name(name: str) -> Graph:
     """A network of topohub, most of which have neither capacities nor demands."""
-    content = stored(name)
+    content = load_stored(name)
     about = content.get("graph", {})
     nodes = [Node(str(node["id"]), node, name) for node in content["nodes"]]
     edges = [
@@ -137,7 +152,7 @@ def _by_name(name: str) -> Graph:
 
 
 def _gml(path: Path) -> Graph:
-    networkx = optional("networkx")
+    networkx = import_optional("networkx")
     found: list[str] = []
     for label in ("label", "id"):  # labels may stand twice, numbers do not
         try:
@@ -152,7 +167,7 @@ def _links(path: Path) -> Graph:
     rows = list(csv_records(path, ("source", "target"), (), other=True))
     names = dict.fromkeys(one[end] for _, one in rows for end in ("source", "target"))
     edges = [
-        Edge(one["source"], one["target"], one, place, yes(one.get("both", "yes"), place))
+        Edge(one["source"], one["target"], one, place, is_yes(one.get("both", "yes"), place))
         for place, one in rows
     ]
     nodes = [Node(name, {}, str(path)) for name in names]
@@ -174,7 +189,7 @@ def _position(node: Node, place: str) -> Position | None:
     pairs += [[value_of(node.attributes, axis) for axis in axes] for axes in COORDINATES]
     for pair in pairs:
         if all(part is not None for part in pair[:2]):
-            x, y = (number(part, what="a coordinate", place=place) for part in pair[:2])
+            x, y = (parse_number(part, what="a coordinate", place=place) for part in pair[:2])
             return x, y
     return None
 
@@ -186,13 +201,13 @@ def _cautions(draft: Draft) -> Iterator[str]:
     used = {end for link in draft.links for end in (link.source, link.target)}
     alone = [name for name in draft.nodes if name not in used]
     if alone:
-        yield f"{counted(alone, 'node has', 'nodes have')} no links: {some(alone)}"
-    parts = components(draft)
+        yield f"{format_entry_count(alone, 'node has', 'nodes have')} no links: {list_first(alone)}"
+    parts = find_components(draft)
     if len(parts) > 1:
-        how = "in both directions " if draft.directed else ""
+        how = "in both directions " if draft.is_directed else ""
         yield (
             f"not connected: nodes reach each other {how}within {len(parts)} parts only; the "
-            f"smallest is {some(min(parts, key=len))}"
+            f"smallest is {list_first(min(parts, key=len))}"
         )
     by_size = sorted(draft.links, key=lambda link: link.capacity)
     least, most = by_size[0], by_size[-1]
@@ -204,12 +219,13 @@ def _cautions(draft: Draft) -> Iterator[str]:
     lacking = [name for name, position in draft.nodes.items() if position is None]
     if lacking and len(lacking) < len(draft.nodes):
         yield (
-            f"{counted(lacking, 'node has', 'nodes have')} no coordinates: {some(lacking)}; those "
+            f"{format_entry_count(lacking, 'node has', 'nodes have')} no coordinates: "
+            f"{list_first(lacking)}; those "
             "of the others are of no use then"
         )
 
 
-def components(draft: Draft) -> list[list[str]]:
+def find_components(draft: Draft) -> list[list[str]]:
     """The nodes that reach each other, of those that have links."""
     used = {end for link in draft.links for end in (link.source, link.target)}
     names = [name for name in draft.nodes if name in used]
@@ -217,7 +233,7 @@ def components(draft: Draft) -> list[list[str]]:
     ends = [(place[link.source], place[link.target]) for link in draft.links]
     rows, columns = np.array(ends, np.int64).T
     graph = csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(names), len(names)))
-    count, which = connected_components(graph, draft.directed, "strong")
+    count, which = connected_components(graph, draft.is_directed, "strong")
     return [[names[k] for k in np.flatnonzero(which == part)] for part in range(count)]
 
 
@@ -240,7 +256,7 @@ def node_link_text(draft: Draft, volumes: Mapping[tuple[str, str], float]) -> st
         rows.setdefault(source, {})[target] = volume
     demands = [f"{_json(source)}: {_json(row)}" for source, row in rows.items()]
     return (
-        f'{{\n"directed": {_json(draft.directed)},\n"multigraph": false,\n'
+        f'{{\n"directed": {_json(draft.is_directed)},\n"multigraph": false,\n'
         f'"graph": {{"name": {_json(draft.name)}, "demands": {{{_lines(demands)}}}}},\n'
         f'"nodes": [{_lines(map(_json, nodes))}],\n"edges": [{_lines(map(_json, links))}]\n}}\n'
     )

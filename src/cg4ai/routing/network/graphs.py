@@ -20,8 +20,8 @@ from cg4ai.routing.network.network import (
     NetworkBuilder,
     Position,
     link_name,
-    number,
-    shown,
+    parse_number,
+    show_value,
 )
 from cg4ai.routing.network.parsing import Element, LocatedObject, parse_json, parse_xml
 
@@ -57,24 +57,28 @@ class Graph:
 
 def read_graphml(path: Path) -> Network:
     """A GraphML file with one graph."""
-    return _network(graphml(path))
+    return _network(parse_graphml(path))
 
 
-def graphml(path: Path, *, checked: bool = True) -> Graph:
+def parse_graphml(path: Path, *, checked: bool = True) -> Graph:
     """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
     root = parse_xml(path)
     if root.tag != "graphml":
         raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
-    keys = {key.identifier(): key for key in root.all("key")}
-    graph = root.one("graph")
+    keys = {key.get_identifier(): key for key in root.find_all("key")}
+    graph = root.find_one("graph")
     directed = graph.attributes.get("edgedefault") == "directed"
     nodes = [
-        Node(node.identifier(), _data(node, keys, "node", f"node {node.identifier()}"), node.place)
-        for node in graph.all("node")
+        Node(
+            node.get_identifier(),
+            _data(node, keys, "node", f"node {node.get_identifier()}"),
+            node.place,
+        )
+        for node in graph.find_all("node")
     ]
     edges = []
-    for edge in graph.all("edge"):
-        source, target = edge.attribute("source"), edge.attribute("target")
+    for edge in graph.find_all("edge"):
+        source, target = edge.get_attribute("source"), edge.get_attribute("target")
         data = _data(edge, keys, "edge", f"edge {source}-{target}", checked=checked)
         one_way = edge.attributes.get("directed", str(directed)).lower() == "true"
         edges.append(Edge(source, target, data, edge.place, not one_way))
@@ -89,19 +93,19 @@ def _data(
     values: dict[str, Any] = {}
     for key in keys.values():
         if key.attributes.get("for", "all") in (kind, "all"):
-            for default in key.all("default"):
-                values[key.attributes.get("attr.name", key.identifier())] = default.text.strip()
-    for data in element.all("data"):
-        identifier = data.attribute("key")
+            for default in key.find_all("default"):
+                values[key.attributes.get("attr.name", key.get_identifier())] = default.text.strip()
+    for data in element.find_all("data"):
+        identifier = data.get_attribute("key")
         if identifier not in keys:
             raise InvalidInput(
-                f"{data.place}, {what}: <data> names the unknown key {shown(identifier)}"
+                f"{data.place}, {what}: <data> names the unknown key {show_value(identifier)}"
                 f"{did_you_mean(identifier, keys)}; declare it with <key>"
             )
         name = keys[identifier].attributes.get("attr.name", identifier)
         values[name] = data.text.strip()
         if checked and name in ("capacity", "length"):  # here, where the line is known
-            number(values[name], what=name, place=f"{data.place}, {what}", least=0)
+            parse_number(values[name], what=name, place=f"{data.place}, {what}", least=0)
     return values
 
 
@@ -121,7 +125,7 @@ def node_link(path: Path) -> Graph:
     if not isinstance(about, dict):
         raise InvalidInput(
             f"{path}, line {content.line}: 'graph' must be an object of attributes such as "
-            f"'demands', got {shown(about)}"
+            f"'demands', got {show_value(about)}"
         )
     both_ways = not content.get("directed", False)
     nodes = [
@@ -154,7 +158,7 @@ def _entries(
     for rank, entry in enumerate(entries, start=1):
         if not isinstance(entry, LocatedObject):
             raise InvalidInput(
-                f"{path}: entry {rank} of {kind!r} must be an object, got {shown(entry)}"
+                f"{path}: entry {rank} of {kind!r} must be an object, got {show_value(entry)}"
             )
         for name in needed:
             if name not in entry:
@@ -193,15 +197,15 @@ def _network(graph: Graph) -> Network:
         names = [node.key for node in graph.nodes]
     builder, label = NetworkBuilder(graph.name), dict[str, str]()
     for node, name in zip(graph.nodes, names, strict=True):
-        place = f"{node.place}, node {shown(name, quoted=False)}"
-        builder.node(name, place=place, position=_position(node.attributes.get("pos"), place))
+        place = f"{node.place}, node {show_value(name, quoted=False)}"
+        builder.add_node(name, place=place, position=_position(node.attributes.get("pos"), place))
         label[node.key] = name
     _check_capacities(graph)
     has_length = any("length" in edge.attributes for edge in graph.edges)
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
-        place = f"{edge.place}, edge {shown(link_name(ends), quoted=False)}"
-        builder.link(
+        place = f"{edge.place}, edge {show_value(link_name(ends), quoted=False)}"
+        builder.add_link(
             *ends,
             capacity=_attribute(edge, "capacity", place),
             length=_attribute(edge, "length", place) if has_length else None,
@@ -220,7 +224,7 @@ def _check_capacities(graph: Graph) -> None:
     found = sorted({str(name) for edge in graph.edges for name in edge.attributes} - ends)
     advice = "give each edge its 'capacity'"
     if found:
-        names = ", ".join(shown(name) for name in found[:10])
+        names = ", ".join(show_value(name) for name in found[:10])
         advice = f"the attributes found are {names}: rename the one that holds it to 'capacity'"
     raise InvalidInput(f"{graph.place}: no edge has the attribute 'capacity'; {advice}")
 
@@ -228,7 +232,7 @@ def _check_capacities(graph: Graph) -> None:
 def _label(key: str, label: dict[str, str], place: str) -> str:
     if key not in label:
         raise InvalidInput(
-            f"{place}: an edge names the unknown node {shown(key)}{did_you_mean(key, label)}; "
+            f"{place}: an edge names the unknown node {show_value(key)}{did_you_mean(key, label)}; "
             "list it among the nodes"
         )
     return label[key]
@@ -238,15 +242,15 @@ def _position(value: Any, place: str) -> Position | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or len(value) < 2:
-        raise InvalidInput(f"{place}: pos must be two coordinates, got {shown(value)}")
-    x, y = (number(part, what="a coordinate", place=place) for part in value[:2])
+        raise InvalidInput(f"{place}: pos must be two coordinates, got {show_value(value)}")
+    x, y = (parse_number(part, what="a coordinate", place=place) for part in value[:2])
     return x, y
 
 
 def _attribute(edge: Edge, name: str, place: str) -> float:
     if name not in edge.attributes:
         raise InvalidInput(f"{place}: has no {name} while others do; give it to all edges")
-    return number(edge.attributes[name], what=name, place=place, least=0)
+    return parse_number(edge.attributes[name], what=name, place=place, least=0)
 
 
 def add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], place: str) -> None:
@@ -257,13 +261,14 @@ def add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], pl
         isinstance(row, Mapping) for row in demands.values()
     ):
         raise InvalidInput(
-            f"{place}: 'demands' must be {{source: {{target: volume}}}}, got {shown(demands)}; "
+            f"{place}: 'demands' must be {{source: {{target: volume}}}}, got "
+            f"{show_value(demands)}; "
             "where the format has no such thing, use a demand file"
         )
     for source, row in demands.items():
         at = f"{place}, line {row.line}" if isinstance(row, LocatedObject) else place
         for target, amount in row.items():
             ends = [label.get(str(node), str(node)) for node in (source, target)]
-            where = f"{at}, demand {shown('->'.join(ends), quoted=False)}"
-            volume = number(amount, what="volume", place=where, least=0)
-            builder.demand(*ends, volume=volume, place=where)
+            where = f"{at}, demand {show_value('->'.join(ends), quoted=False)}"
+            volume = parse_number(amount, what="volume", place=where, least=0)
+            builder.add_demand(*ends, volume=volume, place=where)

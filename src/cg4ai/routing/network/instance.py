@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.apps import optional
+from cg4ai.apps import import_optional
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
-from cg4ai.routing.demands.sets import DemandSet, demand_box, limited, sampled, times
+from cg4ai.routing.demands.sets import (
+    DemandSet,
+    demand_box,
+    limit_demands,
+    sample_demands,
+    scale_set,
+)
 from cg4ai.routing.network.graphs import from_graph, read_graphml, read_json
 from cg4ai.routing.network.network import Network, Position
 from cg4ai.routing.network.path_files import Nodes, read_paths
 from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
-from cg4ai.routing.network.sndlib import by_name
+from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.train import optimal as linear_programs
 from cg4ai.rules import Box
 
@@ -118,7 +124,7 @@ class Instance:
     def level(self) -> float:
         """The worst MLU over the set under the best constant split; in a box, the worst optimum."""
         if isinstance(self.region, Box):
-            return linear_programs.bottleneck(self).mlu
+            return linear_programs.find_bottleneck(self).mlu
         return self.robust.level
 
     @cached_property
@@ -129,24 +135,24 @@ class Instance:
 
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
-        return sampled(self.region, count, seed)
+        return sample_demands(self.region, count, seed)
 
-    def utilisation(self, B: Array, splits: Array) -> Array:
+    def compute_utilisation(self, B: Array, splits: Array) -> Array:
         """Load over capacity of every arc: demands (N, D), splits (N, P) or (P,) -> (N, A)."""
-        flows = self.vectors(B)[:, self.path_demand] * splits
+        flows = self.check_vectors(B)[:, self.path_demand] * splits
         return np.asarray(flows @ self.incidence / self.capacity)
 
-    def unrouted(self, splits: Array) -> float:
+    def compute_unrouted(self, splits: Array) -> float:
         """How far the shares of a demand in `splits` (N, P) are from summing to one, at most."""
         return max(float(np.abs(splits[:, block].sum(1) - 1).max()) for block in self.blocks)
 
-    def optimal(
+    def find_optimal(
         self, B: Array, splits: bool = False, objective: Literal["mlu", "cost"] = "mlu"
     ) -> OptimalRouting:
         """The best routing of every demand vector (N, D): see `cg4ai.routing.train.optimal`."""
         return linear_programs.optimal_routing(self, B, splits=splits, objective=objective)
 
-    def vectors(self, B: Array) -> Array:
+    def check_vectors(self, B: Array) -> Array:
         """`B` as (N, D) float64, or an error that says what is wrong with it."""
         vectors = np.atleast_2d(np.asarray(B, dtype=np.float64))
         if vectors.ndim != 2 or vectors.shape[1] != len(self.demand_max):
@@ -186,7 +192,7 @@ def instance(
     the volumes are taken as they are. `least`: demands are at least this share of their largest.
     `hose`, `budget`: what a node sends or receives in all, and what all demands make up together,
     is at most this share of the sum of their largest (see `demands.limited`); `load` is then the
-    worst MLU over the set under the best constant split, see `on_set`.
+    worst MLU over the set under the best constant split, see `restrict_to_set`.
     """
     given = 1 if demands is None or demands == "all" else demands
     for what, count in (("demands", given), ("paths", paths)):
@@ -202,11 +208,11 @@ def instance(
         demands = max(1, min(USUAL_DEMANDS, len(volumes)))
     chosen = _largest(graph.name, volumes, demands)
     given_paths = None if path_file is None else read_paths(Path(path_file), graph)
-    unscaled = built(graph, {pair: volumes[pair] for pair in chosen}, paths, given_paths)
-    region = limited(
+    unscaled = build_instance(graph, {pair: volumes[pair] for pair in chosen}, paths, given_paths)
+    region = limit_demands(
         demand_box(unscaled.demand_max, least), unscaled.ends, hose=hose, budget=budget
     )
-    made = on_set(unscaled, region, load=load)
+    made = restrict_to_set(unscaled, region, load=load)
     notes = (
         *graph.notes,
         *unused_paths(given_paths, chosen),
@@ -217,7 +223,7 @@ def instance(
     return noted
 
 
-def on_set(
+def restrict_to_set(
     unscaled: Instance,
     region: DemandSet,
     *,
@@ -245,13 +251,17 @@ def on_set(
     _check_units(made.name, level)
     scale = 1.0 if load is None else load / level
     scaled = replace(
-        made, demand_max=scale * largest, demand_set=times(region, scale), scale=scale, load=load
+        made,
+        demand_max=scale * largest,
+        demand_set=scale_set(region, scale),
+        scale=scale,
+        load=load,
     )
     carry_robust(scaled, made, scale)
     if scale * level > 1 + 1e-9:
-        from cg4ai.routing.prove.unroutable import refusal
+        from cg4ai.routing.prove.unroutable import make_refusal
 
-        raise refusal(scaled, scale * level, remedies)
+        raise make_refusal(scaled, scale * level, remedies)
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
@@ -266,7 +276,7 @@ def carry_robust(instance: Instance, known: Instance, scale: float) -> None:
 
 def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float | None) -> Instance:
     """The same for demands divided by the factor, which the scale then says."""
-    made = on_set(unscaled, times(region, 1 / factor), load=load)
+    made = restrict_to_set(unscaled, scale_set(region, 1 / factor), load=load)
     return replace(made, scale=made.scale / factor)
 
 
@@ -321,7 +331,7 @@ def network_of(network: str | Path | Network | Any) -> Network:
                     f"{path}: objects or lists are nested too deeply for a graph"
                 ) from None
         if isinstance(network, str) and not path.is_file():
-            return by_name(network)
+            return load_by_name(network)
         raise InvalidInput(f"{path}: expected a file ending in {', '.join(READERS)}")
     if hasattr(network, "is_directed") and hasattr(network, "edges"):
         return from_graph(network)
@@ -343,7 +353,7 @@ def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> li
     return sorted(volumes, key=lambda pair: (-volumes[pair], pair))[:count]
 
 
-def built(
+def build_instance(
     network: Network,
     volumes: dict[tuple[int, int], float],
     count: int,
@@ -397,7 +407,7 @@ def _found_paths(
     network: Network, pairs: list[tuple[int, int]], count: int
 ) -> list[list[tuple[int, ...]]]:
     """The shortest simple paths between each pair of nodes."""
-    networkx = optional("networkx")
+    networkx = import_optional("networkx")
     graph: Any = networkx.DiGraph()
     graph.add_nodes_from(range(len(network.nodes)))
     graph.add_weighted_edges_from(
@@ -406,14 +416,14 @@ def _found_paths(
     found = []
     with clock.review().stage(f"shortest paths of {len(pairs):,} demands", needed=True) as stage:
         for number, pair in enumerate(pairs):
-            stage.in_time(number, len(pairs))
+            stage.is_in_time(number, len(pairs))
             found.append(shortest_paths(graph, *pair, count))
     return found
 
 
 def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:
     """The `count` shortest simple paths; lengths equal to 6 decimals are ordered by node tuple."""
-    networkx = optional("networkx")
+    networkx = import_optional("networkx")
     found: list[tuple[float, tuple[int, ...]]] = []
     try:
         for nodes in networkx.shortest_simple_paths(graph, source, target, weight="length"):

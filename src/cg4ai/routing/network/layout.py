@@ -28,7 +28,7 @@ SIDES = {
 
 
 @dataclass(frozen=True)
-class Layout:
+class NetworkPicture:
     """A picture of `size`: `places` of nodes, y downwards, and of `labels` (dx, dy, anchor).
 
     `unused`: links on no path, which are there all the same.
@@ -44,11 +44,11 @@ class Layout:
         return list(self.places)
 
     @property
-    def number(self) -> dict[str, int]:
+    def numbers_by_name(self) -> dict[str, int]:
         return {name: number for number, name in enumerate(self.places)}
 
 
-def drawn(made: Instance) -> Layout:
+def draw_network(made: Instance) -> NetworkPicture:
     """The nodes at their own positions, north up; without any, laid out by springs."""
     unused = _unused(made)
     found = places_of([*made.arcs, *unused], made.positions)
@@ -64,7 +64,7 @@ def drawn(made: Instance) -> Layout:
         for name, (x, y) in zip(found, placed, strict=True)
     }
     labels = _labels((*made.arcs, *unused), places)
-    return Layout((WIDTH, round(height, 1)), places, labels, unused)
+    return NetworkPicture((WIDTH, round(height, 1)), places, labels, unused)
 
 
 def _unused(made: Instance) -> list[Link]:
@@ -86,12 +86,12 @@ def _labels(
         ways[source].append(angle)
         ways[target].append(angle + 180)
 
-    def room(side: int, name: str) -> float:
+    def measure_room(side: int, name: str) -> float:
         return min((abs((side - way + 180) % 360 - 180) for way in ways[name]), default=180.0)
 
     result = {}
     for name in places:
-        side = max(SIDES, key=lambda one: min(60.0, room(one, name)))
+        side = max(SIDES, key=lambda one: min(60.0, measure_room(one, name)))
         dx, dy, place = SIDES[side]
         result[name] = (GAP * dx, GAP * dy, place)
     return result

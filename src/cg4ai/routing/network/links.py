@@ -8,14 +8,14 @@ from typing import Any, Literal, NamedTuple
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.network.graphs import Edge, Graph
-from cg4ai.routing.network.network import link_name, number, shown
+from cg4ai.routing.network.network import link_name, parse_number, show_value
 
 LISTED = 5  # entries that a message names
 ENDS = ("source", "target", "key", "both")  # what a link has beside its figures
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingOptions:
     """How to read a file: which attributes mean what, and what to do where it is not clear.
 
     `default` is the capacity of links without one. `directed` None takes the file's word for it.
@@ -50,7 +50,7 @@ class Link(NamedTuple):
 
 
 @dataclass
-class Collected:
+class LinkCollection:
     """The links of a graph, with those that are left out and what is wrong with others.
 
     `placed` says whether all nodes have coordinates, from which lengths can come.
@@ -58,7 +58,7 @@ class Collected:
 
     graph: Graph
     names: Mapping[str, str]
-    reading: Reading
+    reading: ReadingOptions
     placed: bool
     links: list[Link] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Collected:
         others = [key for key in found if key.lower() not in ENDS]
         advice = "add it"
         if others:
-            have = ", ".join(map(shown, others[:10]))
+            have = ", ".join(map(show_value, others[:10]))
             advice = f"they have {have}: name the one that holds it with --capacity"
         raise InvalidInput(
             f"{self.graph.place}: no link has the attribute {name!r}{did_you_mean(name, others)}; "
@@ -116,25 +116,27 @@ class Collected:
             self.faults.append(f"{len(wrong) - LISTED} more links are wrong in such ways")
         if loops:
             self.changes.append(
-                f"{counted(loops, 'loop is', 'loops are')} left out, which no path uses: "
-                f"{some(loops)}"
+                f"{format_entry_count(loops, 'loop is', 'loops are')} left out, which no path "
+                "uses: "
+                f"{list_first(loops)}"
             )
         if missing:
             self.faults.append(
-                f"{counted(missing, 'link has', 'links have')} no {self.reading.capacity}: "
-                f"{some(missing)}; add it, or give them --default-capacity"
+                f"{format_entry_count(missing, 'link has', 'links have')} no "
+                f"{self.reading.capacity}: "
+                f"{list_first(missing)}; add it, or give them --default-capacity"
             )
         if empty:
             self.faults.append(
-                f"{counted(empty, 'link has', 'links have')} a capacity of 0 or less: "
-                f"{some(empty)}; remove them, or give them one"
+                f"{format_entry_count(empty, 'link has', 'links have')} a capacity of 0 or less: "
+                f"{list_first(empty)}; remove them, or give them one"
             )
 
     def _link(self, edge: Edge) -> Link:
         """The capacity is not a number where there is none."""
         reading = self.reading
         source, target = (self._called(key, edge.place) for key in (edge.source, edge.target))
-        place = f"{edge.place}, link {shown(f'{source}-{target}', quoted=False)}"
+        place = f"{edge.place}, link {show_value(f'{source}-{target}', quoted=False)}"
         capacity = self._figure(edge, reading.capacity, place)
         if capacity is None:
             capacity = float("nan") if reading.default is None else reading.default
@@ -144,14 +146,14 @@ class Collected:
 
     def _figure(self, edge: Edge, name: str, place: str) -> float | None:
         given = value_of(edge.attributes, name)
-        return None if given is None else number(given, what=name, place=place)
+        return None if given is None else parse_number(given, what=name, place=place)
 
     def _called(self, key: str, place: str) -> str:
         if not key.strip():
             raise InvalidInput(f"{place}: a link has an end without a name; give it one")
         if key not in self.names:
             raise InvalidInput(
-                f"{place}: a link names the unknown node {shown(key)}"
+                f"{place}: a link names the unknown node {show_value(key)}"
                 f"{did_you_mean(key, self.names)}; list it among the nodes"
             )
         return self.names[key]
@@ -164,7 +166,8 @@ class Collected:
         twice = [str(link) for link in self.links if (link.target, link.source) in ends]
         if twice and not said and self.graph.place.lower().endswith(".csv"):
             self.faults.append(
-                f"links stand in both directions: {some(twice)}; say --directed if every line is "
+                f"links stand in both directions: {list_first(twice)}; say --directed if every "
+                "line is "
                 "one direction, or --undirected if they are parallel links"
             )
 
@@ -173,9 +176,11 @@ class Collected:
         without = [str(link) for link in self.links if link.length is None]
         if not without or len(without) == len(self.links):
             return
-        lacking = f"{counted(without, 'link has', 'links have')} no length while others do"
+        lacking = (
+            f"{format_entry_count(without, 'link has', 'links have')} no length while others do"
+        )
         if not self.placed:
-            self.faults.append(f"{lacking}: {some(without)}; add it, or remove it everywhere")
+            self.faults.append(f"{lacking}: {list_first(without)}; add it, or remove it everywhere")
             return
         self.changes.append(f"{lacking}, so that all are taken from the coordinates")
         self.links = [link._replace(length=None) for link in self.links]
@@ -190,10 +195,10 @@ class Collected:
             together.setdefault(tuple(sorted(ends)) if link.both_ways else ends, []).append(link)
         parallel = [str(same[0]) for same in together.values() if len(same) > 1]
         if parallel and self.reading.parallel == "refuse":
-            self.faults.append(f"links are parallel: {some(parallel)}")
+            self.faults.append(f"links are parallel: {list_first(parallel)}")
         elif parallel:
             self.changes.append(
-                f"parallel links are one, with their capacities together: {some(parallel)}"
+                f"parallel links are one, with their capacities together: {list_first(parallel)}"
             )
         self.links = [_together(same) for same in together.values()]
 
@@ -210,11 +215,11 @@ def value_of(attributes: Mapping[str, Any], name: str) -> Any:
     return found[0] if found and found[0] not in ("", None) else None
 
 
-def counted(entries: Sequence[str], one: str, several: str) -> str:
+def format_entry_count(entries: Sequence[str], one: str, several: str) -> str:
     return f"{len(entries)} {one if len(entries) == 1 else several}"
 
 
-def some(entries: Sequence[str]) -> str:
+def list_first(entries: Sequence[str]) -> str:
     """The first few by name."""
     more = f" and {len(entries) - LISTED} more" if len(entries) > LISTED else ""
-    return ", ".join(shown(entry, quoted=False) for entry in entries[:LISTED]) + more
+    return ", ".join(show_value(entry, quoted=False) for entry in entries[:LISTED]) + more

@@ -39,23 +39,23 @@ class Network:
         check_names((self.name, *self.nodes), "the network or one of its nodes")
 
 
-def number(text: object, *, what: str, place: str, least: float = -LARGEST) -> float:
+def parse_number(text: object, *, what: str, place: str, least: float = -LARGEST) -> float:
     """`text` as a float from `least` to LARGEST; `place` says where it was read."""
     try:
         value = float(str(text))
     except ValueError:
-        raise InvalidInput(f"{place}: {what} must be a number, got {shown(text)}") from None
+        raise InvalidInput(f"{place}: {what} must be a number, got {show_value(text)}") from None
     if not math.isfinite(value):
-        raise InvalidInput(f"{place}: {what} must be finite, got {shown(text)}")
+        raise InvalidInput(f"{place}: {what} must be finite, got {show_value(text)}")
     if not least <= value <= LARGEST:
         raise InvalidInput(
             f"{place}: {what} must be finite and at least {least:g}, at most {LARGEST:g}, got "
-            f"{shown(text)}"
+            f"{show_value(text)}"
         )
     return value
 
 
-def shown(value: object, *, quoted: bool = True) -> str:
+def show_value(value: object, *, quoted: bool = True) -> str:
     """A value as an error shows it: short, whatever a file holds."""
     try:
         text = repr(value) if quoted else repr(str(value))[1:-1]
@@ -69,7 +69,7 @@ def link_name(ends: Sequence[str]) -> str:
     return ("<->" if any("-" in name for name in ends) else "-").join(ends)
 
 
-def geographic(positions: Sequence[Position]) -> bool:
+def is_geographic(positions: Sequence[Position]) -> bool:
     """Whether all positions can be (longitude, latitude) in degrees rather than pixels."""
     return all(abs(x) <= 180 and abs(y) <= 90 for x, y in positions)
 
@@ -104,7 +104,7 @@ class NetworkBuilder:
     _index: dict[str, int] = field(default_factory=dict)
     _ids: set[tuple[str, str]] = field(default_factory=set)
 
-    def node(self, name: str, *, place: str, position: Position | None = None) -> None:
+    def add_node(self, name: str, *, place: str, position: Position | None = None) -> None:
         if not name.strip():
             raise InvalidInput(f"{place}: a node has no name; give it one, or remove the line")
         check_names([name], place)
@@ -112,7 +112,7 @@ class NetworkBuilder:
         self._index[name] = len(self._index)
         self.positions[name] = position
 
-    def link(
+    def add_link(
         self,
         source: str,
         target: str,
@@ -128,7 +128,7 @@ class NetworkBuilder:
             self._new("link", identifier, place)
         ends = self._ends(source, target, what="link", place=place)
         if not SMALLEST <= capacity <= LARGEST:
-            named = shown(link_name([source, target]), quoted=False)
+            named = show_value(link_name([source, target]), quoted=False)
             raise InvalidInput(
                 f"{place}: the link {named} has capacity "
                 f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
@@ -136,7 +136,7 @@ class NetworkBuilder:
             )
         self.links.append(_Link(*ends, capacity, length, both_ways))
 
-    def demand(
+    def add_demand(
         self, source: str, target: str, *, volume: float, place: str, identifier: str | None = None
     ) -> None:
         """A demand; demands between the same nodes add up, volumes of 0 are no demand."""
@@ -145,7 +145,7 @@ class NetworkBuilder:
         ends = self._ends(source, target, what="demand", place=place)
         if volume != 0 and not SMALLEST <= volume <= LARGEST:
             raise InvalidInput(
-                f"{place}: the demand {shown(f'{source}->{target}', quoted=False)} has volume "
+                f"{place}: the demand {show_value(f'{source}->{target}', quoted=False)} has volume "
                 f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit"
             )
         if volume > 0:
@@ -182,7 +182,7 @@ class NetworkBuilder:
             names = list(self._index)
             named = [link_name([names[a], names[b]]) for a, b in several[:NAMED]]
             more = f" and {len(several) - NAMED} more" if len(several) > NAMED else ""
-            listed = shown(", ".join(named), quoted=False)
+            listed = show_value(", ".join(named), quoted=False)
             yield f"parallel links are one, with their capacities together: {listed}{more}"
         if self._repeated:
             yield "demands between the same nodes are one, with their volumes together"
@@ -190,7 +190,7 @@ class NetworkBuilder:
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:
             raise InvalidInput(
-                f"{place}: the {kind} {shown(name)} is given twice; rename or remove one"
+                f"{place}: the {kind} {show_value(name)} is given twice; rename or remove one"
             )
         self._ids.add((kind, name))
 
@@ -198,12 +198,13 @@ class NetworkBuilder:
         for name in (source, target):
             if name not in self._index:
                 raise InvalidInput(
-                    f"{place}: a {what} names the unknown node {shown(name)}"
+                    f"{place}: a {what} names the unknown node {show_value(name)}"
                     f"{did_you_mean(name, self._index)}; list it among the nodes"
                 )
         if source == target:
             raise InvalidInput(
-                f"{place}: a {what} goes from {shown(source)} to itself; remove it or name another "
+                f"{place}: a {what} goes from {show_value(source)} to itself; remove it or name "
+                "another "
                 "node"
             )
         return self._index[source], self._index[target]
@@ -214,7 +215,7 @@ class NetworkBuilder:
         if positions is None:
             return 1.0
         a, b = positions[link.source], positions[link.target]
-        return great_circle_km(a, b) if geographic(positions) else math.dist(a, b)
+        return great_circle_km(a, b) if is_geographic(positions) else math.dist(a, b)
 
     def _known(self) -> tuple[Position, ...] | None:
         """The positions of all nodes; None where one has none."""

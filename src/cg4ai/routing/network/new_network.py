@@ -11,17 +11,17 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.demands.demand_models import (
     MODELS,
     MOST_FLOWS,
-    Optimum,
-    flows,
+    LeastUtilisation,
+    count_flows,
     least_mlu,
-    modelled,
+    make_demands,
 )
 from cg4ai.routing.network.drafts import Draft, node_link_text, read_draft
-from cg4ai.routing.network.instance import built, network_of
-from cg4ai.routing.network.links import Reading, counted, some
+from cg4ai.routing.network.instance import build_instance, network_of
+from cg4ai.routing.network.links import ReadingOptions, format_entry_count, list_first
 from cg4ai.routing.network.network import Network
 from cg4ai.routing.network.readers import read_demands
-from cg4ai.routing.train.optimal import bottleneck
+from cg4ai.routing.train.optimal import find_bottleneck
 
 OWN = "own"
 FAR = 1e3  # an optimum this far from 1 is rather that of another unit
@@ -42,7 +42,7 @@ class NewNetwork:
     network: Network
     paths: int
     demands: str
-    optimum: Optimum | None
+    optimum: LeastUtilisation | None
     by_paths: float | None
 
     @property
@@ -62,9 +62,9 @@ class NewNetwork:
             "file": str(self.file),
             "nodes": len(network.nodes),
             "links": len(draft.links),
-            "directed": draft.directed,
-            "connected": draft.connected,
-            "lengths": draft.lengths(),
+            "directed": draft.is_directed,
+            "connected": draft.is_connected,
+            "lengths": draft.describe_lengths(),
             "demands": len(network.volumes),
             "volume": sum(network.volumes.values()),
             "optimum": None if optimum is None else optimum.mlu,
@@ -72,15 +72,15 @@ class NewNetwork:
             "optimum_by_paths": self.by_paths,
             "paths": self.paths,
             "changes": draft.changes,
-            "cautions": [*draft.cautions, *self.cautions()],
+            "cautions": [*draft.cautions, *self.list_cautions()],
             "command": self.command if network.volumes else None,
         }
 
-    def _bottlenecks(self, optimum: Optimum) -> list[str]:
+    def _bottlenecks(self, optimum: LeastUtilisation) -> list[str]:
         names = self.network.nodes
         return [f"{names[source]}->{names[target]}" for source, target in optimum.arcs]
 
-    def cautions(self) -> list[str]:
+    def list_cautions(self) -> list[str]:
         """What may be wrong with the demands."""
         found = []
         if not self.network.volumes:
@@ -97,7 +97,7 @@ class NewNetwork:
             found.append(
                 f"the demands cannot be routed together: whatever the paths, some link is loaded "
                 f"to {self.optimum.mlu:.4g} of its capacity or more "
-                f"({some(self._bottlenecks(self.optimum))}); cg4ai route scales them down"
+                f"({list_first(self._bottlenecks(self.optimum))}); cg4ai route scales them down"
             )
         elif self.by_paths is not None and self.by_paths > 1:
             found.append(
@@ -110,13 +110,13 @@ class NewNetwork:
     def __str__(self) -> str:
         draft, network = self.draft, self.network
         sizes = [link.capacity for link in draft.links]
-        ways = "in one direction each" if draft.directed else "in both directions"
-        whole = "; every node reaches every other" if draft.connected else ""
-        count = counted(network.nodes, "node", "nodes")
+        ways = "in one direction each" if draft.is_directed else "in both directions"
+        whole = "; every node reaches every other" if draft.is_connected else ""
+        count = format_entry_count(network.nodes, "node", "nodes")
         lines = [
             f"{count}, {len(draft.links)} links used {ways}{whole}",
             f"capacities: {min(sizes):g} to {max(sizes):g}",
-            f"lengths: {draft.lengths()}",
+            f"lengths: {draft.describe_lengths()}",
         ]
         if network.volumes:
             total = sum(network.volumes.values())
@@ -125,7 +125,7 @@ class NewNetwork:
                 f"{self._routed()}"
             )
         lines += [f"changed: {change}" for change in draft.changes]
-        lines += [f"CAUTION: {caution}" for caution in (*draft.cautions, *self.cautions())]
+        lines += [f"CAUTION: {caution}" for caution in (*draft.cautions, *self.list_cautions())]
         lines.append(f"Written to {self.file}, which reads back as the same network.")
         if network.volumes:
             lines.append(f"Now train: {self.command}")
@@ -144,7 +144,7 @@ def new_network(
     source: Path,
     out: Path,
     *,
-    reading: Reading | None = None,
+    reading: ReadingOptions | None = None,
     demands: str = OWN,
     load: float = 0.8,
     paths: int = 3,
@@ -162,11 +162,11 @@ def new_network(
         raise InvalidInput(f"{out} exists already; choose another name, or replace it with --force")
     if not 0 < load <= 1:
         raise InvalidInput(f"load must be above 0 and at most 1, got {load}")
-    reading = reading or Reading()
+    reading = reading or ReadingOptions()
     if reading.default is not None and not reading.default > 0:
         raise InvalidInput(f"--default-capacity must be above 0, got {reading.default}")
     draft = read_draft(source, reading)
-    network = draft.network()
+    network = draft.build_network()
     network = replace(network, volumes=_volumes(network, demands, load))
     optimum = _optimum(network)
     by_paths = _by_paths(network, paths)
@@ -186,7 +186,7 @@ def _volumes(network: Network, demands: str, load: float) -> dict[tuple[int, int
     if demands == OWN:
         return network.volumes
     if demands in MODELS:
-        return modelled(network, demands, load)
+        return make_demands(network, demands, load)
     file = Path(demands)
     if not file.suffix and not file.exists():
         hint = did_you_mean(demands, (OWN, *MODELS))
@@ -201,13 +201,13 @@ def _by_name(network: Network) -> dict[tuple[str, str], float]:
     return {(names[s], names[t]): volume for (s, t), volume in network.volumes.items()}
 
 
-def _optimum(network: Network) -> Optimum | None:
+def _optimum(network: Network) -> LeastUtilisation | None:
     """None where there are no demands, or too many; a demand without any path is refused."""
-    known = network.volumes and flows(network, network.volumes) <= MOST_FLOWS
+    known = network.volumes and count_flows(network, network.volumes) <= MOST_FLOWS
     return least_mlu(network, network.volumes) if known else None
 
 
 def _by_paths(network: Network, paths: int) -> float | None:
     if not 0 < len(network.volumes) <= TRIED:
         return None
-    return bottleneck(built(network, network.volumes, paths)).mlu
+    return find_bottleneck(build_instance(network, network.volumes, paths)).mlu

@@ -11,7 +11,7 @@ from typing import Any
 from xml.parsers import expat
 
 from cg4ai.errors import InvalidInput
-from cg4ai.routing.network.network import shown
+from cg4ai.routing.network.network import show_value
 from cg4ai.runs import read_given
 
 TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\n]')
@@ -37,24 +37,24 @@ class Element:
     text: str = ""
     children: list[Element] = field(default_factory=list)
 
-    def all(self, tag: str) -> list[Element]:
+    def find_all(self, tag: str) -> list[Element]:
         return [child for child in self.children if child.tag == tag]
 
-    def one(self, tag: str) -> Element:
-        found = self.all(tag)
+    def find_one(self, tag: str) -> Element:
+        found = self.find_all(tag)
         if len(found) != 1:
             raise InvalidInput(
                 f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}"
             )
         return found[0]
 
-    def content(self, tag: str) -> str:
-        return self.one(tag).text.strip()
+    def get_content(self, tag: str) -> str:
+        return self.find_one(tag).text.strip()
 
-    def identifier(self) -> str:
-        return self.attribute("id")
+    def get_identifier(self) -> str:
+        return self.get_attribute("id")
 
-    def attribute(self, name: str) -> str:
+    def get_attribute(self, name: str) -> str:
         if name not in self.attributes:
             raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
         return self.attributes[name]
@@ -87,7 +87,9 @@ def parse_xml_text(text: str, path: str) -> Element:
 
     def entity(name: str, *rest: object) -> None:
         # Entities can make a small file expand without end, and no network needs them.
-        raise InvalidInput(f"{place()}: declares the entity {shown(name)}; remove the declaration")
+        raise InvalidInput(
+            f"{place()}: declares the entity {show_value(name)}; remove the declaration"
+        )
 
     parser.StartElementHandler = start
     parser.EndElementHandler = end

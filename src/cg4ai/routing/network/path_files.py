@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.network import Network, shown
+from cg4ai.routing.network.network import Network, show_value
 from cg4ai.routing.network.parsing import parse_json
 from cg4ai.routing.network.readers import csv_records
 
@@ -26,7 +26,8 @@ def read_paths(path: Path, network: Network) -> dict[tuple[int, int], list[Nodes
         for name in names:
             if name not in index:
                 raise InvalidInput(
-                    f"{place}: a path names the node {shown(name)}, which {network.name} does not "
+                    f"{place}: a path names the node {show_value(name)}, which {network.name} "
+                    "does not "
                     f"have{did_you_mean(name, index)}; correct it"
                 )
         nodes = tuple(index[name] for name in names)
@@ -63,11 +64,12 @@ def _listed(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         nodes = tuple(name.strip() for name in one["path"].split(";"))
         if (nodes[0], nodes[-1]) != (one["source"], one["target"]):
             raise InvalidInput(
-                f"{place}: the path {_shown(nodes)} does not go from {shown(one['source'])} to "
-                f"{shown(one['target'])}; name both ends in it"
+                f"{place}: the path {_shown(nodes)} does not go from "
+                f"{show_value(one['source'])} to "
+                f"{show_value(one['target'])}; name both ends in it"
             )
         yield place, nodes
 
 
 def _shown(names: Sequence[str]) -> str:
-    return shown(";".join(names), quoted=False)
+    return show_value(";".join(names), quoted=False)

@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.network import Network, NetworkBuilder, link_name, number, shown
+from cg4ai.routing.network.network import (
+    Network,
+    NetworkBuilder,
+    link_name,
+    parse_number,
+    show_value,
+)
 from cg4ai.routing.network.parsing import parse_xml, read_text
 
 
@@ -36,7 +42,7 @@ def read_native(path: Path) -> Network:
         if not section:
             if len(words) != 2 or words[1] != "(":
                 raise InvalidInput(
-                    f"{place}: expected a section such as 'NODES (', got {shown(line)}"
+                    f"{place}: expected a section such as 'NODES (', got {show_value(line)}"
                 )
             section, depth = words[0], 1
             seen.add(section)
@@ -52,7 +58,7 @@ def read_native(path: Path) -> Network:
     if section:
         raise InvalidInput(
             f"{path}, line {len(lines)}: "
-            f"the section {shown(section, quoted=False)} is not closed by ')'"
+            f"the section {show_value(section, quoted=False)} is not closed by ')'"
         )
     for needed in ("NODES", "LINKS", "DEMANDS"):
         if needed not in seen:
@@ -73,9 +79,9 @@ def _native_entry(builder: NetworkBuilder, section: str, words: list[str], place
             raise _unexpected(place, "<node> [( <x> <y> )]", words)
         position = None
         if len(words) > 1:
-            x, y = (number(word, what="a coordinate", place=place) for word in words[2:4])
+            x, y = (parse_number(word, what="a coordinate", place=place) for word in words[2:4])
             position = (x, y)
-        builder.node(words[0], place=place, position=position)
+        builder.add_node(words[0], place=place, position=position)
     elif section == "LINKS":
         modules = words[10:-1]
         expected = [2, 0, 2, 2, 1, 2, 2, 2, 2, 0, *[2] * len(modules), 1]
@@ -92,7 +98,7 @@ def _native_entry(builder: NetworkBuilder, section: str, words: list[str], place
     else:
         known = ("META", "NODES", "LINKS", "DEMANDS", "ADMISSIBLE_PATHS")
         raise InvalidInput(
-            f"{place}: in the unknown section {shown(section)}{did_you_mean(section, known)}; "
+            f"{place}: in the unknown section {show_value(section)}{did_you_mean(section, known)}; "
             f"expected {', '.join(known)}"
         )
 
@@ -109,18 +115,18 @@ def _add_link(
     modules: list[str],
     place: str,
 ) -> None:
-    base = number(installed, what="the pre-installed capacity", place=place, least=0)
-    sizes = [number(m, what="a module's capacity", place=place, least=0) for m in modules]
+    base = parse_number(installed, what="the pre-installed capacity", place=place, least=0)
+    sizes = [parse_number(m, what="a module's capacity", place=place, least=0) for m in modules]
     capacity = base + max(sizes, default=0.0)
-    builder.link(*ends, capacity=capacity, place=place, identifier=identifier)
+    builder.add_link(*ends, capacity=capacity, place=place, identifier=identifier)
 
 
 def _add_demand(
     builder: NetworkBuilder, identifier: str, ends: list[str], amount: list[str], place: str
 ) -> None:
-    unit = number(amount[0], what="the routing unit", place=place, least=0)
-    value = number(amount[1], what="the demand value", place=place, least=0)
-    builder.demand(*ends, volume=unit * value, place=place, identifier=identifier)
+    unit = parse_number(amount[0], what="the routing unit", place=place, least=0)
+    value = parse_number(amount[1], what="the demand value", place=place, least=0)
+    builder.add_demand(*ends, volume=unit * value, place=place, identifier=identifier)
 
 
 def read_xml(path: Path) -> Network:
@@ -128,31 +134,33 @@ def read_xml(path: Path) -> Network:
     root = parse_xml(path)
     if root.tag != "network":
         raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
-    structure, builder = root.one("networkStructure"), NetworkBuilder(path.stem)
-    for node in structure.one("nodes").all("node"):
+    structure, builder = root.find_one("networkStructure"), NetworkBuilder(path.stem)
+    for node in structure.find_one("nodes").find_all("node"):
         position = None
-        for coordinates in node.all("coordinates"):
+        for coordinates in node.find_all("coordinates"):
             x, y = (
-                number(coordinates.content(axis), what=axis, place=coordinates.place)
+                parse_number(coordinates.get_content(axis), what=axis, place=coordinates.place)
                 for axis in ("x", "y")
             )
             position = (x, y)
-        builder.node(node.identifier(), place=node.place, position=position)
-    for link in structure.one("links").all("link"):
-        ends = [link.content("source"), link.content("target")]
-        installed = [module.content("capacity") for module in link.all("preInstalledModule")]
+        builder.add_node(node.get_identifier(), place=node.place, position=position)
+    for link in structure.find_one("links").find_all("link"):
+        ends = [link.get_content("source"), link.get_content("target")]
+        installed = [
+            module.get_content("capacity") for module in link.find_all("preInstalledModule")
+        ]
         modules = [
-            module.content("capacity")
-            for group in link.all("additionalModules")
-            for module in group.all("addModule")
+            module.get_content("capacity")
+            for group in link.find_all("additionalModules")
+            for module in group.find_all("addModule")
         ]
         first = installed[0] if installed else "0"
-        _add_link(builder, link.identifier(), ends, first, modules, link.place)
-    for demand in root.one("demands").all("demand"):
-        ends = [demand.content("source"), demand.content("target")]
-        unit = demand.content("routingUnit") if demand.all("routingUnit") else "1"
-        amount = [unit, demand.content("demandValue")]
-        _add_demand(builder, demand.identifier(), ends, amount, demand.place)
+        _add_link(builder, link.get_identifier(), ends, first, modules, link.place)
+    for demand in root.find_one("demands").find_all("demand"):
+        ends = [demand.get_content("source"), demand.get_content("target")]
+        unit = demand.get_content("routingUnit") if demand.find_all("routingUnit") else "1"
+        amount = [unit, demand.get_content("demandValue")]
+        _add_demand(builder, demand.get_identifier(), ends, amount, demand.place)
     return builder.build(place=str(path))
 
 
@@ -169,32 +177,32 @@ def read_links(path: Path) -> Network:
         source, target = one["source"], one["target"]
         for name in (source, target):
             if name not in known:
-                builder.node(name, place=place)
+                builder.add_node(name, place=place)
                 known.add(name)
         if "both" not in one and source != target and (target, source) in ends:
-            named = shown(link_name([source, target]), quoted=False)
+            named = show_value(link_name([source, target]), quoted=False)
             raise InvalidInput(
                 f"{place}: the link {named} is given in both "
                 "directions; add a column both that says yes or no, so that it is not counted twice"
             )
-        builder.link(
+        builder.add_link(
             source,
             target,
-            capacity=number(one["capacity"], what="capacity", place=place, least=0),
-            length=number(one["length"], what="length", place=place, least=0)
+            capacity=parse_number(one["capacity"], what="capacity", place=place, least=0),
+            length=parse_number(one["length"], what="length", place=place, least=0)
             if "length" in one
             else None,
             place=place,
-            both_ways=yes(one.get("both", "yes"), place),
+            both_ways=is_yes(one.get("both", "yes"), place),
         )
     return builder.build(place=str(path))
 
 
-def yes(text: str, place: str) -> bool:
+def is_yes(text: str, place: str) -> bool:
     """Whether a cell of the column `both` says so."""
     answers = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
     if text.lower() not in answers:
-        raise InvalidInput(f"{place}: both must be yes or no, got {shown(text)}")
+        raise InvalidInput(f"{place}: both must be yes or no, got {show_value(text)}")
     return answers[text.lower()]
 
 
@@ -206,7 +214,7 @@ def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
     """
     builder = NetworkBuilder(network.name)
     for node in network.nodes:
-        builder.node(node, place=str(path))
+        builder.add_node(node, place=str(path))
     rows = list(csv_rows(path))
     header = [word.strip() for word in rows[0][1]] if rows else []
     listed = {"source", "target", "volume"} <= {word.lower() for word in header}
@@ -215,8 +223,10 @@ def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
         return _demand_matrix(path, builder, header, rows[1:])
     for place, one in csv_records(path, ("source", "target", "volume"), (), other=True):
         source, target = one["source"], one["target"]
-        volume = number(one["volume"], what="volume", place=place, least=0)
-        builder.demand(source, target, volume=volume, place=place, identifier=f"{source}->{target}")
+        volume = parse_number(one["volume"], what="volume", place=place, least=0)
+        builder.add_demand(
+            source, target, volume=volume, place=place, identifier=f"{source}->{target}"
+        )
     return builder.volumes
 
 
@@ -236,10 +246,10 @@ def _demand_matrix(
             )
         source = row[0].strip() if named else targets[rank]
         for target, text in zip(targets, row[1:] if named else row, strict=True):
-            volume = number(text.strip(), what="volume", place=place, least=0)
+            volume = parse_number(text.strip(), what="volume", place=place, least=0)
             if source != target:
                 name = f"{source}->{target}"
-                builder.demand(source, target, volume=volume, place=place, identifier=name)
+                builder.add_demand(source, target, volume=volume, place=place, identifier=name)
     return builder.volumes
 
 
@@ -257,7 +267,7 @@ def csv_records(
         more = f" and maybe {','.join(further)}" if further else ""
         raise InvalidInput(
             f"{path}, line 1: expected a header with the columns {','.join(needed)}{more}, "
-            f"got {shown(','.join(header))}"
+            f"got {show_value(','.join(header))}"
         )
     for line, row in rows:
         place = f"{path}, line {line}"

@@ -8,9 +8,9 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-from cg4ai.apps import listed, optional
+from cg4ai.apps import format_list, import_optional
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.network import Network, NetworkBuilder, geographic
+from cg4ai.routing.network.network import Network, NetworkBuilder, is_geographic
 
 # Capacity of a link is what is installed already plus one largest module, and topohub knows
 # neither. A network that is not listed here gets one unit on every link.
@@ -57,19 +57,19 @@ INSTALLED = {
 DOUBLED = {"ta1": ("N17 N20", "N3 N5", "N11 N16", "N16 N18")}
 
 
-def names(family: str = "sndlib") -> list[str]:
+def list_names(family: str = "sndlib") -> list[str]:
     """The networks of a family of topohub; empty where it has none of that name."""
-    folder = importlib.resources.files(optional("topohub")) / "data" / family
+    folder = importlib.resources.files(import_optional("topohub")) / "data" / family
     found = folder.iterdir() if family.isidentifier() and folder.is_dir() else ()
     return sorted(f.name[: -len(".json")] for f in found if f.name.endswith(".json"))
 
 
-def by_name(name: str) -> Network:
+def load_by_name(name: str) -> Network:
     """An SNDlib network (`abilene`), or any other of topohub by its full key (`topozoo/Aarnet`).
 
     Only SNDlib's networks bring demands; others need a demand file.
     """
-    topology = stored(name)
+    topology = load_stored(name)
     nodes = topology["nodes"]
     labels = [str(node.get("name") or node["id"]) for node in nodes]
     if len(set(labels)) < len(labels):
@@ -77,13 +77,13 @@ def by_name(name: str) -> Network:
     label = dict(zip((node["id"] for node in nodes), labels, strict=True))
     positions = [(float(node["pos"][0]), float(node["pos"][1])) for node in nodes]
     position = dict(zip(label, positions, strict=True))
-    in_degrees = geographic(positions)
+    in_degrees = is_geographic(positions)
     builder = NetworkBuilder(name)
     for key, text in label.items():
-        builder.node(text, place=name, position=position[key])
+        builder.add_node(text, place=name, position=position[key])
     for edge in topology["edges"]:
         ends = edge["source"], edge["target"]
-        builder.link(
+        builder.add_link(
             label[ends[0]],
             label[ends[1]],
             capacity=_capacity(name, label[ends[0]], label[ends[1]]),
@@ -93,7 +93,7 @@ def by_name(name: str) -> Network:
         )
     for source, row in topology["graph"]["demands"].items():
         for target, volume in row.items():
-            builder.demand(label[source], label[target], volume=volume, place=name)
+            builder.add_demand(label[source], label[target], volume=volume, place=name)
     network = builder.build(place=name)
     if name in LARGEST_MODULE:
         return network
@@ -101,20 +101,20 @@ def by_name(name: str) -> Network:
     return replace(network, notes=(*network.notes, unknown))
 
 
-def stored(name: str) -> Any:
+def load_stored(name: str) -> Any:
     """What topohub has of a network: its node-link form."""
     key = name if "/" in name else f"sndlib/{name}"
     with warnings.catch_warnings():
         # topohub leaves the file to the garbage collector, which warns.
         warnings.simplefilter("ignore", ResourceWarning)
         try:
-            return optional("topohub").get(key)
+            return import_optional("topohub").get(key)
         except KeyError:
             family = name.partition("/")[0]
-            known = [f"{family}/{one}" for one in names(family)]
-            some = listed(known) or ", ".join(names())
+            known = [f"{family}/{one}" for one in list_names(family)]
+            some = format_list(known) or ", ".join(list_names())
             raise InvalidInput(
-                f"unknown network {name!r}{did_you_mean(name, known or names())}; use one of "
+                f"unknown network {name!r}{did_you_mean(name, known or list_names())}; use one of "
                 f"{some}, any other of topohub by its full name, such as topozoo/Aarnet, the path "
                 "of a file (.txt or .xml of SNDlib, .graphml, .json or .csv) or a networkx graph"
             ) from None

@@ -22,7 +22,7 @@ from cg4ai.colgen import predictions
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.train.effort import PRICED, SCREENED, affordable
+from cg4ai.routing.train.effort import PRICED, SCREENED, count_affordable
 from cg4ai.routing.train.optimal import arc_prices, basic_splits, dual_prices
 
 PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
@@ -64,7 +64,7 @@ class LowerBound:
         parts = [proven.max(axis=1) for proven in self._each(vectors)]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def used(self, vectors: Array) -> IntArray:
+    def count_uses(self, vectors: Array) -> IntArray:
         """(k,): at how many vectors (n, D) each proves most."""
         counts = np.zeros(len(self.prices), np.int64)
         for proven in self._each(vectors):
@@ -78,7 +78,7 @@ class LowerBound:
             yield vectors[first : first + step] @ self.prices.T
 
 
-def answered(
+def improve_answers(
     instance: Instance,
     vectors: Array,
     splits: Array,
@@ -93,7 +93,7 @@ def answered(
     if not fallback >= 0:
         raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
     given, vectors = vectors, _lifted(vectors)
-    reached = instance.utilisation(vectors, splits).max(axis=1)
+    reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     # less than all of a demand, or less than nothing over a path, is no routing
     reached[~_routed(instance, splits)] = np.nan
     least = np.zeros(len(vectors)) if bound is None else bound(vectors)
@@ -111,7 +111,7 @@ def answered(
         )
     if len(above):
         splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])
-        now = instance.utilisation(vectors[above], found).max(axis=1)
+        now = instance.compute_utilisation(vectors[above], found).max(axis=1)
         # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
         least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
         lower = ~(now >= reached[above])  # than no number, too
@@ -189,7 +189,7 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
 
 
-def stored_prices(
+def compute_stored_prices(
     instance: Instance, router: Ensemble, known: Array | None = None, *, seed: int
 ) -> list[list[float]]:
     """Prices of links (k, A) by which later answers are compared with the optimum.
@@ -201,7 +201,7 @@ def stored_prices(
     if known is not None:
         known = known[known.sum(axis=1) > 0]
     if known is None or not len(known):
-        drawn = instance.sample(affordable(SOLVED_AT_ONCE, PRICED, paths), seed)
+        drawn = instance.sample(count_affordable(SOLVED_AT_ONCE, PRICED, paths), seed)
         known = arc_prices(instance, drawn)
     if not len(known):
         return []
@@ -212,8 +212,8 @@ def stored_prices(
     found = further_prices(instance, known, splits, seed=seed)
     most = max(1, MOST_STORED // arcs)
     if len(found) > most:
-        vectors = instance.sample(affordable(LOOKED_AT, SCREENED, paths), seed)
-        used = LowerBound(instance, found).used(vectors)
+        vectors = instance.sample(count_affordable(LOOKED_AT, SCREENED, paths), seed)
+        used = LowerBound(instance, found).count_uses(vectors)
         found = found[np.sort(np.argsort(-used, kind="stable")[:most])]
     listed: list[list[float]] = found.tolist()
     return listed
@@ -228,12 +228,15 @@ def further_prices(
     router is near the optimum and they show it, nothing is.
     """
     paths = len(instance.path_demand)
-    count, most = affordable(LOOKED_AT, SCREENED, paths), affordable(SOLVED_AT_ONCE, PRICED, paths)
+    count, most = (
+        count_affordable(LOOKED_AT, SCREENED, paths),
+        count_affordable(SOLVED_AT_ONCE, PRICED, paths),
+    )
     for number in range(ROUNDS):
         if number and clock.review().deadline.passed:
             break  # prices are given without it, too, and the next round would have been noted
         vectors = instance.sample(count, seed + number)
-        reached = instance.utilisation(vectors, splits_of(vectors)).max(axis=1)
+        reached = instance.compute_utilisation(vectors, splits_of(vectors)).max(axis=1)
         least = LowerBound(instance, arc_prices)(vectors)
         loose = np.flatnonzero(_gaps(reached, least) > LOOSE)[:most]
         if not len(loose):

@@ -21,9 +21,9 @@ from cg4ai.routing.prove.worst import WorstRatio
 from cg4ai.routing.train.optimal import (
     SafeRows,
     best_split,
-    membership,
+    make_membership,
     routing_program,
-    solved,
+    solve_program,
     utilisation_per_share,
 )
 from cg4ai.solvers import INFEASIBLE, OPTIMAL
@@ -61,10 +61,12 @@ def best_static(instance: Instance, samples: Array) -> StaticRouting:
     scaled = _of_optimum_one(instance, samples)
     none = sparse.csr_matrix((0, len(instance.path_demand) + 1))
     split = best_split(instance, scaled, safe=SafeRows(none, np.zeros(0)), limit=1.0)
-    return StaticRouting(split, float(instance.utilisation(scaled, split).max(axis=1).mean()))
+    return StaticRouting(
+        split, float(instance.compute_utilisation(scaled, split).max(axis=1).mean())
+    )
 
 
-def oblivious(instance: Instance, region: DemandSet | None = None) -> StaticRouting:
+def find_oblivious(instance: Instance, region: DemandSet | None = None) -> StaticRouting:
     """The split whose worst MLU / optimum is least, Applegate and Cohen's; that is its level.
 
     `region`: over these demand vectors; None: over all that there are.
@@ -78,7 +80,7 @@ def oblivious(instance: Instance, region: DemandSet | None = None) -> StaticRout
             return StaticRouting(program.split, float(values.max()))
 
 
-def cope(
+def find_cope(
     instance: Instance,
     samples: Array,
     *,
@@ -117,7 +119,7 @@ def previous_optimum(instance: Instance, matrices: Array) -> Array:
 
     The canonical optimum, where there are several.
     """
-    splits = instance.optimal(matrices[:-1], splits=True).splits
+    splits = instance.find_optimal(matrices[:-1], splits=True).splits
     assert splits is not None
     return splits
 
@@ -135,32 +137,34 @@ def worst_ratio(instance: Instance, split: Array, region: DemandSet | None = Non
 
 def loads_of(instance: Instance, split: Array) -> Array:
     """(A, D): what a demand at its largest adds to the utilisation of each link."""
-    return np.asarray(membership(instance) @ (utilisation_per_share(instance) * split[:, None])).T
+    return np.asarray(
+        make_membership(instance) @ (utilisation_per_share(instance) * split[:, None])
+    ).T
 
 
 def ratio_oracle(instance: Instance, region: DemandSet | None) -> Oracle:
     program = WorstRatio(instance, region)
 
-    def worst(loads: Array) -> tuple[Array, Array]:
+    def find_worst(loads: Array) -> tuple[Array, Array]:
         found = [program.find(own) for own in loads]
         return np.array([one.ratio for one in found]), np.array([one.shares for one in found])
 
-    return worst
+    return find_worst
 
 
 def utilisation_oracle(instance: Instance, region: DemandSet) -> Oracle:
-    def worst(loads: Array) -> tuple[Array, Array]:
+    def find_worst(loads: Array) -> tuple[Array, Array]:
         peaks = region.peaks(loads / instance.demand_max)
         return peaks.values, peaks.inputs / instance.demand_max
 
-    return worst
+    return find_worst
 
 
 def _of_optimum_one(instance: Instance, samples: Array) -> Array:
     """Samples (N, D), each scaled such that its least MLU is 1; vectors of zeros are left out."""
-    vectors = instance.vectors(samples)
+    vectors = instance.check_vectors(samples)
     vectors = vectors[vectors.any(axis=1)]
-    return np.asarray(vectors / instance.optimal(vectors).mlu[:, None])
+    return np.asarray(vectors / instance.find_optimal(vectors).mlu[:, None])
 
 
 class _Splits:
@@ -174,14 +178,14 @@ class _Splits:
         self.per_share = utilisation_per_share(instance)
         paths, demands = len(instance.path_demand), len(instance.demand_max)
         self.split, self.level = np.zeros(paths), 0.0
-        matrix = sparse.hstack([membership(instance), sparse.csr_matrix((demands, 1))])
+        matrix = sparse.hstack([make_membership(instance), sparse.csr_matrix((demands, 1))])
         cost, ones = np.zeros(paths + 1), np.ones(demands)
         cost[-1] = 1.0
         self.program = routing_program(cost, matrix, ones, ones)
 
     def solve(self) -> bool:
         """False if no split keeps the ceiling."""
-        if solved(self.program, (OPTIMAL, INFEASIBLE)) == INFEASIBLE:
+        if solve_program(self.program, (OPTIMAL, INFEASIBLE)) == INFEASIBLE:
             return False
         values = self.program.solution().values
         split, demand = np.maximum(values[:-1], 0.0), self.instance.path_demand

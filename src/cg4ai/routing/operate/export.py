@@ -31,7 +31,14 @@ from cg4ai.members import (
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import policy
 from cg4ai.routing.operate.policy_onnx import onnx_model
-from cg4ai.routing.train.agents import Agent, AgentLoads, Budgeted, agents_of, budgeted, seen_by
+from cg4ai.routing.train.agents import (
+    Agent,
+    AgentLoads,
+    BudgetShields,
+    agents_of,
+    compute_sight,
+    find_budgets,
+)
 
 TRIED = 500  # demand vectors at which policies must give what the router does
 EQUAL = 1e-12
@@ -60,7 +67,7 @@ WITH_ONNX = """
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportSummary:
     """The policies written, and the largest difference from the router at so many vectors.
 
     `where`: of which vectors that speaks, in words; empty: of all. `onnx`: whether models in that
@@ -74,7 +81,7 @@ class Exported:
     onnx: bool
 
 
-def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Exported:
+def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> ExportSummary:
     """Write a policy for every node that sends into a new or empty folder."""
     policies = policies_of(instance, ensemble)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -97,7 +104,7 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
             runs.write_bytes((folder / name).with_suffix(".onnx"), onnx_model(one))
     source = resources.files("cg4ai.routing.operate").joinpath("policy.py").read_text("utf-8")
     (folder / "policy.py").write_text(source, "utf-8")
-    local = budgeted(instance, ensemble)
+    local = find_budgets(instance, ensemble)
     said = (
         "Each node keeps its `budgets` at every demand vector up to `upper`; the budgets of a link "
         "sum to its capacity at most, so no link is overloaded while all nodes' demands are so."
@@ -114,7 +121,7 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
         onnx=WITH_ONNX if onnx else "",
     )
     (folder / "README.md").write_text(words, "utf-8")
-    return Exported([folder / name for name in named], difference, len(vectors), where, onnx)
+    return ExportSummary([folder / name for name in named], difference, len(vectors), where, onnx)
 
 
 def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
@@ -126,7 +133,7 @@ def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
         for part in ensemble.used
         if isinstance(part.members, ShieldedMembers)
     }
-    local = budgeted(instance, ensemble)
+    local = find_budgets(instance, ensemble)
     if len(shields) > 1 or (shields and local is None):
         raise InvalidInput(_refusal("its shield looks at whole loads of links"))
     terms = [term for part in ensemble.used for term in _terms(instance, part)]
@@ -238,7 +245,7 @@ def _network(instance: Instance, stack: NetworkMembers, number: int, demand: int
         activation=shape.activation,
     )
     foreign = set(made.reads(shape.input_size)) - set(
-        np.flatnonzero(seen_by(instance, "source")[demand]).tolist()
+        np.flatnonzero(compute_sight(instance, "source")[demand]).tolist()
     )
     if foreign:
         names = [instance.demand_names[at] for at in sorted(foreign)[:3]]
@@ -248,7 +255,7 @@ def _network(instance: Instance, stack: NetworkMembers, number: int, demand: int
 
 
 def _policy(
-    instance: Instance, agent: Agent, terms: list[_Term], kept: tuple[Shield, Budgeted] | None
+    instance: Instance, agent: Agent, terms: list[_Term], kept: tuple[Shield, BudgetShields] | None
 ) -> dict[str, Any]:
     """All that one node needs, numbered by its own demands and paths."""
     demands = list(agent.demands)
@@ -299,7 +306,7 @@ def _part(
 
 
 def _shield(
-    instance: Instance, shield: Shield, local: Budgeted, paths: list[int]
+    instance: Instance, shield: Shield, local: BudgetShields, paths: list[int]
 ) -> dict[str, Any]:
     """The anchor and the budgets of one node's paths."""
     loads = AgentLoads(instance, local.sees).per_flow.T  # (rules, P)

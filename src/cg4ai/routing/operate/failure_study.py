@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai import Ensemble, clock, runs
-from cg4ai.apps import DESCRIPTION, as_they_come, check_application, trained
+from cg4ai.apps import DESCRIPTION, check_application, iterate_as_completed, load_trained
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import Cg4aiError, InvalidInput, TimeIsOver
-from cg4ai.report import plain
-from cg4ai.routing.demands.scaling import FACTOR, counted, multiple
-from cg4ai.routing.network.description import Router, described
+from cg4ai.report import format_plain
+from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix
+from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
-from cg4ai.routing.operate.rerouting import Effort, Whole, rerouted
+from cg4ai.routing.operate.rerouting import Effort, WholeRouter, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import Run
 
@@ -40,7 +40,7 @@ Heard = Callable[[Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True)
-class Job:
+class FailureJob:
     """One failure to be studied, as another process is told of it."""
 
     folder: Path
@@ -49,11 +49,11 @@ class Job:
     router: str  # the digest of the router that it is about
 
     @property
-    def place(self) -> Path:
-        return self.folder / FOLDER / place_of(self.failure)
+    def outcome_folder(self) -> Path:
+        return self.folder / FOLDER / name_failure_folder(self.failure)
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def required_provenance(self) -> dict[str, Any]:
         """What an outcome must have been made by to be this one's."""
         return {"router": self.router, "effort": asdict(self.effort)}
 
@@ -74,10 +74,10 @@ def study(
     on. Those that are not begun by `until` (of `clock.wall`) have the outcome "left". Returns the
     outcomes in the order of the failures.
     """
-    whole = whole_of(folder)
+    whole = load_whole_router(folder)
     digest = router_digest(whole)
     jobs = [
-        Job(folder, failure, effort or Effort(), digest)
+        FailureJob(folder, failure, effort or Effort(), digest)
         for failure in failures_of(which, whole.instance)
     ]
     with Run.open(folder):  # nobody else studies here meanwhile
@@ -88,7 +88,7 @@ def study(
                 heard(row)
         left = [job for job in jobs if job.failure.name not in rows]
         work = partial(_studied, until=until)
-        for row in as_they_come(work, left, n_jobs=n_jobs, threads=1):
+        for row in iterate_as_completed(work, left, n_jobs=n_jobs, threads=1):
             rows[row["failure"]] = row
             write_table(folder, digest)
             heard(row)
@@ -96,28 +96,30 @@ def study(
     return [rows[job.failure.name] for job in jobs]
 
 
-def whole_of(folder: Path) -> Whole:
+def load_whole_router(folder: Path) -> WholeRouter:
     """The router of a finished run of `cg4ai route`."""
-    router, described = trained(folder)
+    router, described = load_trained(folder)
     run = Run.open(folder, read_only=True)
     check_application(run, "route")
     assert isinstance(described, Router)
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
     # it is another device that counts here, and this machine may lack the one of training
-    return Whole(described.instance, RouteSettings.from_mapping(stored | {"device": "cpu"}), router)
+    return WholeRouter(
+        described.instance, RouteSettings.from_mapping(stored | {"device": "cpu"}), router
+    )
 
 
-def router_digest(whole: Whole) -> str:
+def router_digest(whole: WholeRouter) -> str:
     """SHA-256 of instance, members and weights: what was studied of another router says nothing."""
     router: Ensemble = whole.router
     content = [
-        described(whole.instance),
+        describe_instance(whole.instance),
         [[runs.member_digest(part.members.state()), part.weights] for part in router.used],
     ]
     return hashlib.sha256(runs.json_line(content)).hexdigest()
 
 
-def place_of(failure: Failure) -> str:
+def name_failure_folder(failure: Failure) -> str:
     """The name of the folder of a failure: its own, made safe for every file system."""
     safe = re.sub(r"[^\w.,+-]", "_", failure.name, flags=re.ASCII)[:LONGEST]
     if safe == failure.name and not safe.startswith("."):
@@ -126,7 +128,7 @@ def place_of(failure: Failure) -> str:
     return f"{safe.lstrip('.')}-{mark}"
 
 
-def _studied(job: Job, *, until: float) -> dict[str, Any]:
+def _studied(job: FailureJob, *, until: float) -> dict[str, Any]:
     """The outcome of one failure, kept in its folder; an error is one, too."""
     links = [list(link) for link in job.failure.links]
     unsettled = {"failure": job.failure.name, "links": links}
@@ -136,35 +138,40 @@ def _studied(job: Job, *, until: float) -> dict[str, Any]:
     review = Review(Deadline(clock.now() + until - clock.wall()))
     if review.deadline.passed:
         return left
-    if job.place.exists():  # a router of before would outlive a failure that has none now
-        shutil.rmtree(job.place)
+    if job.outcome_folder.exists():  # a router of before would outlive a failure that has none now
+        shutil.rmtree(job.outcome_folder)
     try:
-        with review.entered():
-            row = rerouted(whole_of(job.folder), job.failure, job.effort, job.place)
+        with review.activate():
+            row = reroute(
+                load_whole_router(job.folder), job.failure, job.effort, job.outcome_folder
+            )
     except TimeIsOver as error:
         review.cut.append(str(error))
     except Cg4aiError as error:
         return {**unsettled, "outcome": "error", "text": " ".join(str(error).split())}
     if review.cut:  # another study begins it anew
-        shutil.rmtree(job.place, ignore_errors=True)
+        shutil.rmtree(job.outcome_folder, ignore_errors=True)
         return {**left, "text": f"the time limit cut it short: {'; '.join(review.cut)}"}
-    job.place.mkdir(parents=True, exist_ok=True)
-    runs.write_json(job.place / OUTCOME, {**row, "asked": job.asked})
+    job.outcome_folder.mkdir(parents=True, exist_ok=True)
+    runs.write_json(job.outcome_folder / OUTCOME, {**row, "asked": job.required_provenance})
     return row
 
 
-def _stored(job: Job) -> dict[str, Any] | None:
+def _stored(job: FailureJob) -> dict[str, Any] | None:
     """The outcome that is there already, if it was made by the same effort for this router."""
-    file = job.place / OUTCOME
+    file = job.outcome_folder / OUTCOME
     if not os.path.lexists(file):
         return None
     row = runs.read_json(file)
     links = [list(link) for link in job.failure.links]
-    same = row.pop("asked", None) == runs.plain(job.asked) and row.get("links") == links
+    same = (
+        row.pop("asked", None) == runs.to_plain(job.required_provenance)
+        and row.get("links") == links
+    )
     return row if same else None
 
 
-def outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
+def read_outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
     """All outcomes of failures that were studied for this router."""
     found = []
     for file in sorted((folder / FOLDER).glob(f"*/{OUTCOME}")):
@@ -174,22 +181,22 @@ def outcomes(folder: Path, digest: str) -> list[dict[str, Any]]:
     return found
 
 
-def known(folder: Path) -> list[dict[str, Any]]:
+def read_known_outcomes(folder: Path) -> list[dict[str, Any]]:
     """All that was studied for the router that is in the folder now."""
-    return outcomes(folder, router_digest(whole_of(folder)))
+    return read_outcomes(folder, router_digest(load_whole_router(folder)))
 
 
 def write_table(folder: Path, digest: str) -> None:
     """The table of all that was studied for this router."""
     (folder / FOLDER).mkdir(exist_ok=True)
-    content = {"router": digest, "failures": outcomes(folder, digest)}
+    content = {"router": digest, "failures": read_outcomes(folder, digest)}
     runs.write_json(folder / FOLDER / TABLE, content)
 
 
 def failed_folder(folder: Path, text: str) -> Path:
     """The folder of the router for a failure, named by its name or its links; or why none is."""
-    whole = whole_of(folder)
-    rows = outcomes(folder, router_digest(whole))
+    whole = load_whole_router(folder)
+    rows = read_outcomes(folder, router_digest(whole))
     row = next((row for row in rows if row["failure"] == text.strip()), None)
     if row is None:
         links = [list(link) for link in failure_of(text, whole.instance).links]
@@ -207,14 +214,14 @@ def failed_folder(folder: Path, text: str) -> Path:
 # ---- in words -----------------------------------------------------------------------------------
 
 
-def report(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_report(rows: Sequence[Mapping[str, Any]]) -> str:
     """A table of outcomes, then a line for each failure that is not routed."""
-    lines = [plain([shown(row) for row in rows], digits=3), totals(rows)]
+    lines = [format_plain([format_outcome(row) for row in rows], digits=3), format_totals(rows)]
     lines += [f"{row['failure']}: {row['text']}" for row in rows if row.get("text")]
     return "\n".join(lines)
 
 
-def shown(row: Mapping[str, Any]) -> dict[str, Any]:
+def format_outcome(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a table shows of one outcome."""
     certificate = row.get("certificate")
     said = None
@@ -222,7 +229,7 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
         said = "none" if certificate is None else "rejected"
         said = "accepted" if certificate and certificate["accepted"] else said
     factor = row.get(FACTOR, 1.0)
-    of, real = counted(factor), {}
+    of, real = format_scaling_suffix(factor), {}
     if factor is not None and factor != 1.0:
         worst = row.get("worst_utilisation")
         real = {"worst, of the real capacity": None if worst is None else factor * worst}
@@ -244,7 +251,7 @@ def _gap(value: float | None) -> float | None:
     return value if value is None or abs(value) > ROUNDING else 0.0
 
 
-def totals(rows: Sequence[Mapping[str, Any]]) -> str:
+def format_totals(rows: Sequence[Mapping[str, Any]]) -> str:
     """How many there are of each outcome, and the mean of the mean gaps."""
     counts = dict.fromkeys(row["outcome"] for row in rows)
     words = [f"{sum(row['outcome'] == one for row in rows)} {one}" for one in counts]
@@ -253,10 +260,10 @@ def totals(rows: Sequence[Mapping[str, Any]]) -> str:
     if gaps:
         text += f"; mean gap under failure {sum(gaps) / len(gaps):.3g} on average"
     factors = {row.get(FACTOR, 1.0) for row in rows}
-    scaled = ", ".join(sorted(multiple(one) for one in factors if one != 1.0))
+    scaled = ", ".join(sorted(format_multiple(one) for one in factors if one != 1.0))
     return f"{text}; utilisations and gaps are of {scaled}" if scaled else text
 
 
-def settled(rows: Sequence[Mapping[str, Any]]) -> bool:
+def is_settled(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether each is routed with a guarantee or shown to be impossible."""
     return all(row["outcome"] in SETTLED for row in rows)

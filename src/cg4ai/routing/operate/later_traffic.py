@@ -11,12 +11,12 @@ import numpy as np
 from cg4ai import Ensemble, clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.data import Array, IntArray
-from cg4ai.report import counted
-from cg4ai.routing.demands.measured import Measured, evenly, thinned
-from cg4ai.routing.demands.scaling import both
+from cg4ai.report import format_count
+from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
+from cg4ai.routing.demands.scaling import format_both
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.classical import best_static, cope, equal_cost, oblivious
+from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
 from cg4ai.routing.train.optimal import least_mlu_until
 
 LEARNED = 300  # earlier vectors that static splits are made for, at most
@@ -27,7 +27,7 @@ CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst
 OURS, PLAIN = "this router", "plain network"
 
 
-def figures(ratios: Array) -> dict[str, float]:
+def compute_figures(ratios: Array) -> dict[str, float]:
     """Of ratios (n,): mean, 95th and 99th percentile, worst."""
     return {
         "mean": float(ratios.mean()),
@@ -37,19 +37,19 @@ def figures(ratios: Array) -> dict[str, float]:
     }
 
 
-class Later:
+class LaterComparison:
     """Routings on the later vectors, or as many of them as half of the time left allows to solve.
 
     `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved.
     `of_set` (k, D) are the vectors of the set among them, and that of the worst optimum found.
     """
 
-    def __init__(self, instance: Instance, measured: Measured, review: Review) -> None:
+    def __init__(self, instance: Instance, measured: MeasuredTraffic, review: Review) -> None:
         self.instance, self.measured = instance, measured
         review.say("evaluating: later matrices")
         self.at, self.best = _solved(instance, measured.later, review)
         self.vectors = measured.later[self.at]
-        self.inside = measured.inside(instance)
+        self.inside = measured.find_inside(instance)
         self.of_set = self.vectors[self.inside[self.at]]
         self.ratios: dict[str, dict[str, float]] = {}
         self.found: dict[str, Any] = {
@@ -70,32 +70,32 @@ class Later:
     def judge(self, name: str, router: Ensemble) -> None:
         """Add a router to the comparison."""
         splits = router.predict(self.vectors, outside="ignore")
-        mlu = self.instance.utilisation(self.vectors, splits).max(axis=1)
-        self.ratios[name] = figures(mlu / self.best)
+        mlu = self.instance.compute_utilisation(self.vectors, splits).max(axis=1)
+        self.ratios[name] = compute_figures(mlu / self.best)
         if name == OURS:
             self.arrays["later_mlu"] = mlu
             inside = self.inside[self.at]
             if inside.any():
-                self.found["ratio_inside"] = figures((mlu / self.best)[inside])
+                self.found["ratio_inside"] = compute_figures((mlu / self.best)[inside])
 
     def compare(self, review: Review) -> None:
         """Add classical routings, as far as time allows."""
         instance, measured = self.instance, self.measured
-        earlier = thinned(measured.earlier, LEARNED)
+        earlier = thin_vectors(measured.earlier, LEARNED)
 
-        def worst() -> WorstOptimum:
-            hardest = np.argsort(-instance.optimal(earlier).mlu)[:CLIMBED]
+        def find_worst() -> WorstOptimum:
+            hardest = np.argsort(-instance.find_optimal(earlier).mlu)[:CLIMBED]
             return worst_optimum(instance, earlier[hardest])
 
-        found = review.within("the worst optimum of the set", worst)
+        found = review.run_step("the worst optimum of the set", find_worst)
         if found is not None:
             self.found["worst_optimum"] = found.found
             self.of_set = np.concatenate([self.of_set, found.vector[None]])
         for name, make in self._classical().items():
-            known = review.within(name, make)
+            known = review.run_step(name, make)
             if known is not None:
                 mlu, chosen = known
-                self.ratios[name] = figures(mlu / self.best[chosen])
+                self.ratios[name] = compute_figures(mlu / self.best[chosen])
 
     def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
         """By name, what gives MLUs and the positions (n,) of the solved vectors that they are of.
@@ -103,56 +103,56 @@ class Later:
         Those that take longest come last: a limit of time then leaves out no other.
         """
         instance, measured = self.instance, self.measured
-        earlier = thinned(measured.earlier, LEARNED)
-        all_of_them = evenly(len(self.at), len(self.at))
+        earlier = thin_vectors(measured.earlier, LEARNED)
+        all_of_them = pick_evenly(len(self.at), len(self.at))
 
-        def static(split: Callable[[], Array]) -> Callable[[], tuple[Array, IntArray]]:
-            def mlu() -> tuple[Array, IntArray]:
-                loads = instance.utilisation(self.vectors, split())
+        def make_static(split: Callable[[], Array]) -> Callable[[], tuple[Array, IntArray]]:
+            def compute_mlu() -> tuple[Array, IntArray]:
+                loads = instance.compute_utilisation(self.vectors, split())
                 return np.asarray(loads.max(axis=1)), all_of_them
 
-            return mlu
+            return compute_mlu
 
-        def previous() -> tuple[Array, IntArray]:
-            chosen = evenly(len(self.at), PREVIOUS)
+        def compute_previous() -> tuple[Array, IntArray]:
+            chosen = pick_evenly(len(self.at), PREVIOUS)
             before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
-            splits = instance.optimal(before, splits=True).splits
+            splits = instance.find_optimal(before, splits=True).splits
             assert splits is not None
-            loads = instance.utilisation(self.vectors[chosen], splits)
+            loads = instance.compute_utilisation(self.vectors[chosen], splits)
             return np.asarray(loads.max(axis=1)), chosen
 
         ceiling = max(1.0, instance.level * (1 + 1e-6))
         return {
-            "shortest paths (ECMP)": static(lambda: equal_cost(instance).split),
-            "best static split": static(lambda: best_static(instance, earlier).split),
-            "robust static split": static(lambda: instance.robust.split),
-            "previous optimum": previous,
-            "COPE": static(
-                lambda: cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
+            "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
+            "best static split": make_static(lambda: best_static(instance, earlier).split),
+            "robust static split": make_static(lambda: instance.robust.split),
+            "previous optimum": compute_previous,
+            "COPE": make_static(
+                lambda: find_cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
             ),
-            "oblivious routing": static(lambda: oblivious(instance).split),
+            "oblivious routing": make_static(lambda: find_oblivious(instance).split),
         }
 
 
 def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray, Array]:
     """Positions (n,) of vectors evenly over time, and their optimum: all, or what time allows."""
-    at = evenly(len(later), len(later))
+    at = pick_evenly(len(later), len(later))
     if not math.isinf(review.deadline.ends):
-        few, started = evenly(len(later), FIRST), clock.now()
+        few, started = pick_evenly(len(later), FIRST), clock.now()
         known = least_mlu_until(instance, later[few], Deadline())
         pace = max(clock.now() - started, LEAST_S) / len(few)
-        half = Deadline.after(review.deadline.left() / 2)
-        at = evenly(len(later), max(FIRST, int(half.left() / pace)))
+        half = Deadline.after(review.deadline.compute_seconds_left() / 2)
+        at = pick_evenly(len(later), max(FIRST, int(half.compute_seconds_left() / pace)))
         best = least_mlu_until(instance, later[at], half)
         if len(best) < len(few):
             at, best = few, known
         if len(best) < len(later):
             review.cut.append(f"later matrices, to {len(best)} of {len(later)}")
         return at[: len(best)], best
-    return at, instance.optimal(later).mlu
+    return at, instance.find_optimal(later).mlu
 
 
-def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
+def make_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """A row for each router and routing: MLU over the optimum on the later matrices."""
     return [
         {"": name, **{key: f"{value:.4f}" for key, value in row.items()}}
@@ -160,19 +160,20 @@ def rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
     ]
 
 
-def judged_on(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
+def describe_judged_traffic(found: Mapping[str, Any], factor: float | None = 1.0) -> list[str]:
     """The matrices learned from and judged on, and the set that was made of the first."""
     first, last, begin, end = found["times"]
     worst = ""
     if "worst_optimum" in found:
-        worst = f"; the worst optimum found in it is {both(found['worst_optimum'], factor)}"
+        worst = f"; the worst optimum found in it is {format_both(found['worst_optimum'], factor)}"
     judged = found.get("judged", found["later"])  # older summaries: all
     few = "" if judged == found["later"] else f" MLUs are of {judged} of them."
     return [
-        f"Learned from {counted(found['earlier'], 'matrix')} ({first} to {last}), judged on "
-        f"{counted(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
+        f"Learned from {format_count(found['earlier'], 'matrix')} ({first} to {last}), judged on "
+        f"{format_count(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
         *_left_out(found),
-        f"The best constant split keeps {both(found['level'], factor)} on the whole set{worst}.",
+        f"The best constant split keeps {format_both(found['level'], factor)} on the whole "
+        f"set{worst}.",
     ]
 
 
@@ -201,7 +202,9 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     if found.get("elsewhere"):
         partial = found["partial"]
         verb = "counts" if partial == 1 else "count"
-        such = f"; {counted(partial, 'later matrix')} with such traffic {verb} as outside the set"
+        such = (
+            f"; {format_count(partial, 'later matrix')} with such traffic {verb} as outside the set"
+        )
         lines.append(
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{such if partial else ''}."
@@ -217,6 +220,6 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
     if earlier or later:
         lines.append(
             "Without any traffic of the demands, and left out: "
-            f"{counted(earlier, 'earlier matrix')} and {counted(later, 'later one')}."
+            f"{format_count(earlier, 'earlier matrix')} and {format_count(later, 'later one')}."
         )
     return lines

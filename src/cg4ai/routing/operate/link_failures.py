@@ -16,7 +16,7 @@ import numpy as np
 from cg4ai.data import IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.network.network import link_name, shown
+from cg4ai.routing.network.network import link_name, show_value
 from cg4ai.routing.network.parsing import parse_json
 from cg4ai.routing.network.readers import csv_records
 
@@ -42,7 +42,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Reduced:
+class ReducedInstance:
     """What a failure leaves: `paths` and `arcs` are positions in the whole instance.
 
     `lost` are the demands that have no path any more; `instance` is None where there are any.
@@ -64,7 +64,7 @@ def links_of(instance: Instance) -> list[Link]:
     return sorted({link_of(*arc) for arc in instance.arcs})
 
 
-def connected(instance: Instance, failure: Failure, demand: int) -> bool:
+def is_connected(instance: Instance, failure: Failure, demand: int) -> bool:
     """Whether the network, not just its paths, still has a way for the demand."""
     source, target = instance.ends[demand]
     left = _arcs_left(instance, failure) or ()
@@ -82,7 +82,7 @@ def _arcs_left(instance: Instance, failure: Failure) -> tuple[tuple[str, str], .
     return tuple(arc for arc in instance.all_arcs if link_of(*arc) not in failure.links)
 
 
-def reduced(instance: Instance, failure: Failure) -> Reduced:
+def reduce_instance(instance: Instance, failure: Failure) -> ReducedInstance:
     """The instance without the paths over the links that are down."""
     down = np.array([link_of(*arc) in failure.links for arc in instance.arcs])
     paths = np.flatnonzero(instance.incidence[:, down].sum(axis=1) == 0)
@@ -90,7 +90,7 @@ def reduced(instance: Instance, failure: Failure) -> Reduced:
     left = set(instance.path_demand[paths].tolist())
     lost = tuple(demand for demand in range(len(instance.demand_max)) if demand not in left)
     if lost:
-        return Reduced(None, paths, arcs, lost)
+        return ReducedInstance(None, paths, arcs, lost)
     made = replace(
         instance,
         name=f"{instance.name} without {failure.name}",
@@ -103,7 +103,7 @@ def reduced(instance: Instance, failure: Failure) -> Reduced:
         notes=(),
         all_arcs=_arcs_left(instance, failure),
     )
-    return Reduced(made, paths, arcs, ())
+    return ReducedInstance(made, paths, arcs, ())
 
 
 # ---- which failures ------------------------------------------------------------------------------
@@ -128,13 +128,13 @@ def failures_of(text: str | Path, instance: Instance) -> list[Failure]:
         found = [_failure(_words(part), instance) for part in parts]
     if not found:
         raise InvalidInput(
-            f"{shown(text)} names no failure; give {SINGLE}, links such as A-B,C-D, or a file "
+            f"{show_value(text)} names no failure; give {SINGLE}, links such as A-B,C-D, or a file "
             "ending in .csv or .json"
         )
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidInput(f"{shown(text)}: the failure {shown(name)} is named twice")
+            raise InvalidInput(f"{show_value(text)}: the failure {show_value(name)} is named twice")
     if all(one.fault for one in found):
         raise InvalidInput(found[0].fault)
     return found
@@ -151,7 +151,7 @@ def failure_of(text: str, instance: Instance) -> Failure:
 def _words(text: str) -> list[tuple[str, Any]]:
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words:
-        raise InvalidInput(f"a failure names links such as A-B,C-D, got {shown(text)}")
+        raise InvalidInput(f"a failure names links such as A-B,C-D, got {show_value(text)}")
     return [("the failure", word) for word in words]
 
 
@@ -189,7 +189,7 @@ def _from_json(path: Path, content: Any, instance: Instance) -> Iterator[Failure
     else:
         raise InvalidInput(f"{path}: expected a list of groups of links, or groups by name")
     for number, (name, group) in enumerate(named, start=1):
-        place = f"{path}, failure {shown(name) if name else number}"
+        place = f"{path}, failure {show_value(name) if name else number}"
         if not isinstance(group, list) or not group:
             raise InvalidInput(
                 f'{place}: expected a list of links, each "A-B" or ["A", "B"], got {group!r:.80}'
@@ -218,7 +218,7 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
     if len(found) > 1:
         several = " or ".join(map(link_name, found))
         raise InvalidInput(
-            f"{place} names {shown(_text(written))}, which may be {several}; write A<->B, or "
+            f"{place} names {show_value(_text(written))}, which may be {several}; write A<->B, or "
             '["A", "B"] in a .json file'
         )
     if found:
@@ -228,7 +228,7 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
     if instance.all_arcs is None:
         fault = f"whose ends are no two nodes on paths of {instance.name}"
     raise InvalidInput(
-        f"{place} names the link {shown(_text(written))}, {fault}"
+        f"{place} names the link {show_value(_text(written))}, {fault}"
         f"{did_you_mean(_text(written), listed)}; write A-B, with the names of the network"
     )
 
@@ -243,6 +243,6 @@ def _cuts(written: str) -> list[tuple[str, str]]:
     return [("-".join(parts[:cut]), "-".join(parts[cut:])) for cut in range(1, len(parts))]
 
 
-def in_words(links: Sequence[Link]) -> str:
+def format_links(links: Sequence[Link]) -> str:
     """The links as people name them."""
     return ", ".join(map(link_name, links))

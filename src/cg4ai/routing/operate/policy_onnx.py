@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps import optional
+from cg4ai.apps import import_optional
 from cg4ai.members import erfc_series
 from cg4ai.routing.operate.policy import BETTER, INSIDE
 
@@ -16,7 +16,7 @@ OPSET = 17
 
 def onnx_model(policy: dict[str, Any]) -> bytes:
     """The same function as `policy.shares`: `demands` (n, d) -> `shares` (n, p), float64."""
-    onnx = optional("onnx")
+    onnx = import_optional("onnx")
     graph = _Graph(onnx)
     total = graph.rows(np.zeros(len(policy["paths"])), len(policy["demands"]))
     for term in policy["terms"]:
@@ -80,7 +80,7 @@ def _part(graph: _Graph, part: dict[str, Any], policy: dict[str, Any]) -> str:
     x = values = graph.add(
         "Sub", graph.add("Gather", "demands", reads, axis=1), np.array(part["shift"])
     )
-    # the scale in the weights: see `cg4ai.ensemble.export.kept_apart`
+    # the scale in the weights: see `cg4ai.ensemble.export.expand_scalar_factors`
     scale = np.array(part["scale"])[:, None]
     for number, layer in enumerate(part["layers"]):
         weight = np.array(layer["weight"]).T / (1.0 if number else scale)

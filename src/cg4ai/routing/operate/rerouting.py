@@ -12,7 +12,7 @@ import torch
 
 from cg4ai import Ensemble, Problem, clock, runs, solve
 from cg4ai.apps import ARRAYS
-from cg4ai.colgen import derived_seed
+from cg4ai.colgen import derive_seed
 from cg4ai.data import Array
 from cg4ai.guarantees import CERTIFICATE_FILE, record_regions
 from cg4ai.members import (
@@ -24,21 +24,27 @@ from cg4ai.members import (
     ShieldedArchitecture,
     ShieldedMembers,
 )
-from cg4ai.routing.demands.measured import Measured, thinned
-from cg4ai.routing.demands.scaling import FACTOR, of_capacity
+from cg4ai.routing.demands.measured import MeasuredTraffic, thin_vectors
+from cg4ai.routing.demands.scaling import FACTOR, format_of_capacity
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import Validation
-from cg4ai.routing.network.description import described
+from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.answers import PRICES, stored_prices
-from cg4ai.routing.operate.link_failures import Failure, Reduced, connected, in_words, reduced
+from cg4ai.routing.operate.answers import PRICES, compute_stored_prices
+from cg4ai.routing.operate.link_failures import (
+    Failure,
+    ReducedInstance,
+    format_links,
+    is_connected,
+    reduce_instance,
+)
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED
 from cg4ai.routing.prove.guarantee import write_shield_proof
-from cg4ai.routing.prove.unroutable import ROUNDING, unroutable
+from cg4ai.routing.prove.unroutable import ROUNDING, find_unroutable
 from cg4ai.routing.settings import MembersName, RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import capacity, routing_settings, shielded_problem
-from cg4ai.routing.train.shield import adversarial
+from cg4ai.routing.train.shield import sample_adversarial
 from cg4ai.routing.train.traffic_problem import traffic_problem
 from cg4ai_checker import Rejected, verdict
 
@@ -64,7 +70,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Whole:
+class WholeRouter:
     """The router without a failure: its instance, what it was trained by, and itself."""
 
     instance: Instance
@@ -72,15 +78,17 @@ class Whole:
     router: Ensemble
 
     @cached_property
-    def measured(self) -> Measured | None:
+    def measured(self) -> MeasuredTraffic | None:
         """The traffic that it learned from, where it did."""
         asked = self.settings
         if asked.traffic is None:
             return None
-        return Measured.of(self.instance, *read_traffic(asked.traffic).split(asked.split))
+        return MeasuredTraffic.from_traffic(
+            self.instance, *read_traffic(asked.traffic).split(asked.split)
+        )
 
 
-def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> dict[str, Any]:
+def reroute(whole: WholeRouter, failure: Failure, effort: Effort, folder: Path) -> dict[str, Any]:
     """What the failure leads to, as plain data; a router, if there is one, is put into `folder`.
 
     `outcome` is "unaffected" (no path uses the links), "disconnected" (a demand has no path left),
@@ -90,7 +98,7 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     link all the same.
     """
     started, factor = clock.now(), whole.instance.capacity_factor
-    left = reduced(whole.instance, failure)
+    left = reduce_instance(whole.instance, failure)
     known: dict[str, Any] = {
         "failure": failure.name,
         "links": [list(link) for link in failure.links],
@@ -102,19 +110,19 @@ def rerouted(whole: Whole, failure: Failure, effort: Effort, folder: Path) -> di
     if made is None:
         known |= _disconnected(whole.instance, left, failure)
     elif len(left.paths) == len(whole.instance.path_demand):
-        text = f"no path uses {in_words(failure.links)}: the router stays as it is"
+        text = f"no path uses {format_links(failure.links)}: the router stays as it is"
         known |= {"outcome": "unaffected", "text": text}
     else:
         known |= _unroutable(made) or _router(whole, left, made, failure, effort, folder)
     return {**known, "seconds": clock.now() - started}
 
 
-def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[str, Any]:
+def _disconnected(instance: Instance, left: ReducedInstance, failure: Failure) -> dict[str, Any]:
     names = [instance.demand_names[demand] for demand in left.lost]
     several = "s" if len(names) > 1 else ""
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     text = (
-        f"without {in_words(failure.links)} none of the paths of demand{several} "
+        f"without {format_links(failure.links)} none of the paths of demand{several} "
         f"{', '.join(names[:NAMED])}{more} is left ({len(left.paths)} of "
         f"{len(instance.path_demand)} paths of all demands are); "
         f"{_other_ways(instance, left, failure)}"
@@ -122,12 +130,12 @@ def _disconnected(instance: Instance, left: Reduced, failure: Failure) -> dict[s
     return {"outcome": "disconnected", "lost": names, "text": text}
 
 
-def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
+def _other_ways(instance: Instance, left: ReducedInstance, failure: Failure) -> str:
     """What helps demands that have lost their paths; older runs do not say all links."""
     advice = "allow more paths, or name one with --path-file"
     if instance.all_arcs is None:
         return advice
-    cut = [demand for demand in left.lost if not connected(instance, failure, demand)]
+    cut = [demand for demand in left.lost if not is_connected(instance, failure, demand)]
     if not cut:
         return f"the network has other ways: {advice}"
     names = ", ".join(instance.demand_names[demand] for demand in cut[:NAMED])
@@ -137,13 +145,13 @@ def _other_ways(instance: Instance, left: Reduced, failure: Failure) -> str:
 
 def _unroutable(made: Instance) -> dict[str, Any] | None:
     """Why no router can keep the capacities; None where a constant split does."""
-    found, factor = unroutable(made), made.capacity_factor
+    found, factor = find_unroutable(made), made.capacity_factor
     if found is not None:
-        record = found.record(made)
+        record = found.to_record(made)
         links = ", ".join("->".join(link[:2]) for link in record["links"])
         text = (
             f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
-            f"are left loads a link to {of_capacity(found.bound, factor)} or more; "
+            f"are left loads a link to {format_of_capacity(found.bound, factor)} or more; "
             f"the links that make it so: {links}; with more --paths, or a --path-file, it may fit"
         )
         return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
@@ -151,7 +159,7 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         return None
     links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
     text = (
-        f"every constant split loads some link to {of_capacity(made.level, factor)} "
+        f"every constant split loads some link to {format_of_capacity(made.level, factor)} "
         "or more at some vector of the set, so there is no shield, but no vector was "
         f"found that cannot be routed; the links that make it so: {links}"
     )
@@ -159,7 +167,12 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
 
 
 def _router(
-    whole: Whole, left: Reduced, made: Instance, failure: Failure, effort: Effort, folder: Path
+    whole: WholeRouter,
+    left: ReducedInstance,
+    made: Instance,
+    failure: Failure,
+    effort: Effort,
+    folder: Path,
 ) -> dict[str, Any]:
     """Train, prove, measure and save."""
     problem, before = _problem(whole, left, made, effort)
@@ -170,12 +183,12 @@ def _router(
     recipe = _recipe(whole, effort)
     record_regions(router, (capacity(made, recipe),), inputs=problem.objective.inputs)
     links = [list(link) for link in failure.links]
-    router.about.update({"application": "routing", **described(made), FAILED: links})
+    router.about.update({"application": "routing", **describe_instance(made), FAILED: links})
     if recipe.objective != "cost":  # prices without the failure prove less, but of the links left
         known = whole.router.about.get(PRICES)
         known = np.array(known)[:, left.arcs] if known else None
-        seed = derived_seed(effort.seed, 0, "prices")
-        router.about[PRICES] = stored_prices(made, router, known, seed=seed)
+        seed = derive_seed(effort.seed, 0, "prices")
+        router.about[PRICES] = compute_stored_prices(made, router, known, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CERTIFICATE_FILE).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)
@@ -202,7 +215,7 @@ def _judged(measured: dict[str, Any], proof: dict[str, Any], *, local: bool) -> 
     return {"outcome": "shielded"}
 
 
-def _recipe(whole: Whole, effort: Effort) -> RouteSettings:
+def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
     """As the router was trained, behind a shield whatever its own guarantee was."""
     asked = whole.settings
     members: MembersName = "tree" if asked.members == "tree" else "network"
@@ -224,7 +237,7 @@ def _recipe(whole: Whole, effort: Effort) -> RouteSettings:
 
 
 def _problem(
-    whole: Whole, left: Reduced, made: Instance, effort: Effort
+    whole: WholeRouter, left: ReducedInstance, made: Instance, effort: Effort
 ) -> tuple[Problem, Ensemble | None]:
     """What is to be solved, and what is there before any training, if anything is."""
     recipe, measured = _recipe(whole, effort), whole.measured
@@ -236,7 +249,7 @@ def _problem(
     if not isinstance(pricer, JointPricer):
         return problem, None
     assert isinstance(pricer.architecture, ShieldedArchitecture)
-    members, weights = inherited(whole.router, left, pricer.architecture)
+    members, weights = inherit_members(whole.router, left, pricer.architecture)
     if not members:
         return problem, None
     parts = tuple(
@@ -248,7 +261,7 @@ def _problem(
 
 
 def _trained(
-    whole: Whole, made: Instance, problem: Problem, effort: Effort, *, onwards: bool
+    whole: WholeRouter, made: Instance, problem: Problem, effort: Effort, *, onwards: bool
 ) -> Ensemble:
     """By the loop: with networks to go on from one more is trained, else as many as usual."""
     recipe = _recipe(whole, effort)
@@ -261,12 +274,12 @@ def _trained(
     return solve(problem, settings).ensemble
 
 
-def _validation(whole: Whole, made: Instance, effort: Effort) -> Validation:
+def _validation(whole: WholeRouter, made: Instance, effort: Effort) -> Validation:
     """Vectors drawn from the set or, where traffic was learned from, later traffic."""
-    vectors = made.sample(effort.validation, derived_seed(effort.seed, 0, "validation"))
+    vectors = made.sample(effort.validation, derive_seed(effort.seed, 0, "validation"))
     if whole.measured is not None:
-        vectors = thinned(whole.measured.later, effort.validation)
-    return Validation(vectors, made.optimal(vectors))
+        vectors = thin_vectors(whole.measured.later, effort.validation)
+    return Validation(vectors, made.find_optimal(vectors))
 
 
 def _measured(
@@ -279,19 +292,24 @@ def _measured(
     """Distance from optimal, before training on, too; the worst utilisation that was found."""
     vectors = validation.vectors
     splits = router.predict(vectors, outside="ignore")
-    attacked = adversarial(made, router, effort.adversarial, seed=effort.seed)
+    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed)
     found = router.predict(attacked)
     summary: dict[str, Any] = {
         "mean_optimal_mlu": float(validation.best.mlu.mean()),
-        **validation.gaps(made, splits),
-        "worst_utilisation": float(made.utilisation(attacked, found).max()),
-        "unrouted": max(made.unrouted(splits), made.unrouted(found)),
+        **validation.compute_gaps(made, splits),
+        "worst_utilisation": float(made.compute_utilisation(attacked, found).max()),
+        "unrouted": max(made.compute_unrouted(splits), made.compute_unrouted(found)),
         "validation": len(vectors),
         "adversarial": len(attacked),
     }
-    arrays = {"optimal_mlu": validation.best.mlu, "predicted_mlu": validation.mlu(made, splits)}
+    arrays = {
+        "optimal_mlu": validation.best.mlu,
+        "predicted_mlu": validation.compute_mlu(made, splits),
+    }
     if before is not None:
-        summary |= validation.gaps(made, before.predict(vectors, outside="ignore"), "inherited_")
+        summary |= validation.compute_gaps(
+            made, before.predict(vectors, outside="ignore"), "inherited_"
+        )
     return summary, arrays
 
 
@@ -307,8 +325,8 @@ def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     return {"certificate": {**entry, "accepted": True}}
 
 
-def inherited(
-    router: Ensemble, left: Reduced, architecture: ShieldedArchitecture
+def inherit_members(
+    router: Ensemble, left: ReducedInstance, architecture: ShieldedArchitecture
 ) -> tuple[list[Members], Array]:
     """Networks of `architecture`, one for each active one of the router, and their weights (k,).
 
@@ -322,7 +340,7 @@ def inherited(
         bare = part.members.inner if isinstance(part.members, ShieldedMembers) else part.members
         if not isinstance(bare, FeedbackMembers) or not isinstance(inner, FeedbackArchitecture):
             continue
-        kept = without_lost(bare, left)
+        kept = drop_lost_parts(bare, left)
         if {name: value.shape[1:] for name, value in kept.items()} != inner.shapes():
             continue
         for number in np.flatnonzero(part.weights):
@@ -333,7 +351,7 @@ def inherited(
     return members, shares / shares.sum() if len(shares) else shares
 
 
-def without_lost(members: FeedbackMembers, left: Reduced) -> Parameters:
+def drop_lost_parts(members: FeedbackMembers, left: ReducedInstance) -> Parameters:
     """The parameters (count, ...) that speak of paths and links that are left."""
     paths, arcs = torch.as_tensor(left.paths), torch.as_tensor(left.arcs)
     depth = members.architecture.network.depth

@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps import trained
+from cg4ai.apps import load_trained
 from cg4ai.data import Array
 from cg4ai.plots import plot_found, plot_histogram, plot_network, plot_utilisation
-from cg4ai.report import Drawing, Part, Saved, Section, Table
-from cg4ai.routing.demands.scaling import counted, factor_of, multiple, of_capacity
-from cg4ai.routing.network.description import restored
+from cg4ai.report import Drawing, Part, ReportTable, SavedRun, Section
+from cg4ai.routing.demands.scaling import (
+    factor_of,
+    format_multiple,
+    format_of_capacity,
+    format_scaling_suffix,
+)
+from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import failure_study as failures
 from cg4ai.routing.operate.later_traffic import OURS
@@ -30,12 +35,15 @@ NAMED = 6  # demands of a vector that a table names
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def chapters(
-    saved: Saved, *, distances: Section, plain: Section, traffic: Section, speed: Section
+def write_chapters(
+    saved: SavedRun, *, distances: Section, plain: Section, traffic: Section, speed: Section
 ) -> Iterator[Section]:
     """Those sections with their figures, and what else is in the run's folder."""
     factor = factor_of(saved.summary or {})
-    made, arrays = replace(restored(saved.description), capacity_factor=factor), saved.arrays
+    made, arrays = (
+        replace(restore_instance(saved.description), capacity_factor=factor),
+        saved.arrays,
+    )
     yield _with(distances, _gaps(arrays, made))
     yield _links(saved, made)
     yield _with(plain, _tight(arrays)) if plain.parts else plain
@@ -53,7 +61,7 @@ def _with(section: Section, more: Sequence[Part]) -> Section:
 
 
 def _gaps(arrays: Arrays, made: Instance) -> list[Part]:
-    of = counted(made.capacity_factor)
+    of = format_scaling_suffix(made.capacity_factor)
     if "predicted_mlu" not in arrays:
         return ["It was not measured: the time was over."]
     optimal, reached = arrays["optimal_mlu"], arrays["predicted_mlu"]
@@ -81,7 +89,7 @@ def _gaps(arrays: Arrays, made: Instance) -> list[Part]:
                 label=f"MLU{of}",
                 counted="demand vectors",
                 limit=1.0,
-                limit_name=multiple(made.capacity_factor) or "capacity",
+                limit_name=format_multiple(made.capacity_factor) or "capacity",
                 ax=ax,
             ),
         ),
@@ -97,7 +105,7 @@ def _gaps(arrays: Arrays, made: Instance) -> list[Part]:
             )
         )
     if "gap_vectors" in arrays:
-        parts += ["The vectors furthest above the optimum:", Table(_worst(arrays, made))]
+        parts += ["The vectors furthest above the optimum:", ReportTable(_worst(arrays, made))]
     return parts
 
 
@@ -105,7 +113,7 @@ def _worst(arrays: Arrays, made: Instance) -> list[dict[str, Any]]:
     factor = made.capacity_factor
     return [
         {
-            f"MLU{counted(factor)}": float(mlu),
+            f"MLU{format_scaling_suffix(factor)}": float(mlu),
             "optimum": float(best),
             "above": float(mlu - best),
             **(
@@ -130,14 +138,14 @@ def _shares(vector: Array, made: Instance) -> str:
 # ---- links --------------------------------------------------------------------------------------
 
 
-def _links(saved: Saved, made: Instance) -> Section:
+def _links(saved: SavedRun, made: Instance) -> Section:
     arrays = dict(saved.arrays)
     parts: list[Part] = []
     if "link_worst" not in arrays:
         arrays |= _looked_at(saved, made)
         parts.append(f"This run kept no loads of links. They were computed now at {FEW} vectors.")
     worst, names = arrays["link_worst"], ["->".join(arc) for arc in made.arcs]
-    share = multiple(made.capacity_factor) or "capacity"
+    share = format_multiple(made.capacity_factor) or "capacity"
     of = f", in shares of {share}" if made.capacity_factor != 1.0 else ""
     where = "" if made.positions is not None else " The positions of its nodes are not known."
     parts.append(
@@ -161,7 +169,7 @@ def _links(saved: Saved, made: Instance) -> Section:
         fullest = int(worst.argmax())
         parts.append(
             f"The fullest link found is {names[fullest]}, at "
-            f"{of_capacity(worst[fullest], made.capacity_factor, '.6f')}; "
+            f"{format_of_capacity(worst[fullest], made.capacity_factor, '.6f')}; "
             f"demands there: {_shares(arrays['worst_vector'], made)} of their most."
         )
     return Section("Links", tuple(parts))
@@ -171,13 +179,13 @@ def _fullest(loads: Array, names: Sequence[str], worst: Array, share: str, ax: A
     plot_utilisation(loads, names, worst=worst, capacity=share, ax=ax)
 
 
-def _looked_at(saved: Saved, made: Instance) -> dict[str, Array]:
+def _looked_at(saved: SavedRun, made: Instance) -> dict[str, Array]:
     """Loads of a run that kept none, at some vectors."""
-    router, _ = trained(saved.folder)
+    router, _ = load_trained(saved.folder)
     seen = WorstLoads(made)
     vectors = np.concatenate([edge_vectors(made), made.sample(FEW, 0)])
-    loads = seen.see(vectors, router.predict(vectors))
-    return {**load_arrays(loads), **seen.arrays()}
+    loads = seen.update(vectors, router.predict(vectors))
+    return {**load_arrays(loads), **seen.to_arrays()}
 
 
 # ---- what only some runs have -------------------------------------------------------------------
@@ -228,7 +236,7 @@ def _met(arrays: Arrays, made: Instance) -> Section:
                     found["iteration"], found["utilisation"], training=found["training"], ax=ax
                 ),
             ),
-            Table(most),
+            ReportTable(most),
         ),
     )
 
@@ -247,10 +255,12 @@ def _later(arrays: Arrays) -> list[Part]:
     ]
 
 
-def _failures(saved: Saved) -> Section:
+def _failures(saved: SavedRun) -> Section:
     title = "Failures of links"
-    if not (saved.folder / failures.FOLDER).is_dir() or not (found := failures.known(saved.folder)):
+    if not (saved.folder / failures.FOLDER).is_dir() or not (
+        found := failures.read_known_outcomes(saved.folder)
+    ):
         return Section(title, ())
     texts = [f"{row['failure']}: {row['text']}" for row in found if row.get("text")]
-    table = Table([failures.shown(row) for row in found], digits=3)
-    return Section(title, (f"{failures.totals(found)}.", table, *texts))
+    table = ReportTable([failures.format_outcome(row) for row in found], digits=3)
+    return Section(title, (f"{failures.format_totals(found)}.", table, *texts))

@@ -14,24 +14,24 @@ import numpy as np
 import torch
 
 from cg4ai import Ensemble
-from cg4ai.apps import trained
+from cg4ai.apps import load_trained
 from cg4ai.apps.explorer import FOOT
 from cg4ai.colgen import generator
 from cg4ai.data import Array
 from cg4ai.ensemble.ensemble import GUARANTEES
-from cg4ai.ensemble.export import WithTheta, exported
+from cg4ai.ensemble.export import ThetaModule, export_program
 from cg4ai.guarantees import Strength
-from cg4ai.pages.page import asset, page
-from cg4ai.pages.program import array_data, packed
-from cg4ai.report import counted as number_of
-from cg4ai.routing.demands.scaling import kept, multiple, said_first
-from cg4ai.routing.demands.sets import in_words
+from cg4ai.pages.page import read_asset, render_page
+from cg4ai.pages.program import array_data, pack_program
+from cg4ai.report import format_count as number_of
+from cg4ai.routing.demands.scaling import format_guarantee, format_multiple, format_notice
+from cg4ai.routing.demands.sets import describe_set
 from cg4ai.routing.network.description import Router
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.network.layout import Layout, drawn
+from cg4ai.routing.network.layout import NetworkPicture, draw_network
 from cg4ai.routing.operate.answers import LowerBound
 from cg4ai.routing.train.anchors import anchor, worst_vectors
-from cg4ai.routing.train.effort import SCENARIOS, affordable
+from cg4ai.routing.train.effort import SCENARIOS, count_affordable
 from cg4ai.routing.train.optimal import arc_prices
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Polytope
@@ -58,14 +58,16 @@ WORDS = {
 NOTHING = ("warn", "Nothing is known about overloads.")
 
 
-def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]) -> str:
+def make_explorer_page(
+    router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[str, Any]
+) -> str:
     """The page, as one HTML file, with the routers of failures that were studied."""
-    made, picture = router.instance, drawn(router.instance)
+    made, picture = router.instance, draw_network(router.instance)
     strength = summary.get("strength") or strength_of(ensemble)
     first = {
         "label": "no link",
         "ratio": summary.get("ratio"),
-        **entry(made, ensemble, router.bound, strength=strength, picture=picture),
+        **make_router_entry(made, ensemble, router.bound, strength=strength, picture=picture),
     }
     used = {node for arc in made.arcs for node in arc}
     title = f"Router of {made.name}"
@@ -73,15 +75,16 @@ def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[
         "title": title,
         "about": " ".join(
             [
-                *said_first(made.capacity_factor),
+                *format_notice(made.capacity_factor),
                 f"{number_of(len(made.demand_max), 'demand')} over up to "
                 f"{number_of(max(len(block) for block in made.blocks), 'path')} each, "
-                f"{number_of(len(made.arcs), 'link')} in use. The set: {in_words(made.region)}.",
+                f"{number_of(len(made.arcs), 'link')} in use. The set: "
+                f"{describe_set(made.region)}.",
                 *(f"{note[0].upper()}{note[1:]}." for note in made.notes),
             ]
         ),
         # of what utilisations are, and what that is of the real capacities; null: not known
-        "counted": multiple(made.capacity_factor),
+        "counted": format_multiple(made.capacity_factor),
         "factor": made.capacity_factor,
         "foot": FOOT.format(name=folder.name),
         "size": picture.size,
@@ -95,40 +98,47 @@ def explorer(router: Router, ensemble: Ensemble, folder: Path, summary: Mapping[
             for name in picture.nodes
         ],
         "arcs": [
-            {"from": picture.number[source], "to": picture.number[target], "capacity": capacity}
+            {
+                "from": picture.numbers_by_name[source],
+                "to": picture.numbers_by_name[target],
+                "capacity": capacity,
+            }
             for (source, target), capacity in zip(made.arcs, made.capacity.tolist(), strict=True)
         ],
-        "unused": [[picture.number[one], picture.number[other]] for one, other in picture.unused],
+        "unused": [
+            [picture.numbers_by_name[one], picture.numbers_by_name[other]]
+            for one, other in picture.unused
+        ],
         "demands": _demands(made),
         "set": _set(made),
         "routers": [first, *_failures(folder, made, picture)],
     }
-    return page(
+    return render_page(
         title,
-        asset("router.html"),
+        read_asset("router.html"),
         styles=["router.css"],
         scripts=["program.js", "router.js"],
         data=data,
     )
 
 
-def _failures(folder: Path, made: Instance, picture: Layout) -> Iterator[dict[str, Any]]:
+def _failures(folder: Path, made: Instance, picture: NetworkPicture) -> Iterator[dict[str, Any]]:
     """One entry for each failure that was studied for this router."""
-    from cg4ai.routing.operate.failure_study import FOLDER, known
+    from cg4ai.routing.operate.failure_study import FOLDER, read_known_outcomes
 
     if not (folder / FOLDER).is_dir():
         return
     numbers = {arc: number for number, arc in enumerate(made.arcs)}
-    for row in known(folder):
+    for row in read_known_outcomes(folder):
         down = {frozenset(link) for link in row["links"]}
         lost = [number for arc, number in numbers.items() if frozenset(arc) in down]
         told = {"label": row["failure"], "failed": lost}
         if row["outcome"] == "unaffected":
             yield {**told, "as": 0}
         elif row["outcome"] == "shielded":
-            ensemble, router = trained(folder / FOLDER / row["folder"])
+            ensemble, router = load_trained(folder / FOLDER / row["folder"])
             assert isinstance(router, Router)
-            own = entry(
+            own = make_router_entry(
                 router.instance,
                 ensemble,
                 router.bound,
@@ -141,13 +151,13 @@ def _failures(folder: Path, made: Instance, picture: Layout) -> Iterator[dict[st
             yield {**told, "words": f"No router for this failure: {row['text']}."}
 
 
-def entry(
+def make_router_entry(
     made: Instance,
     ensemble: Ensemble,
     bound: LowerBound | None,
     *,
     strength: str | None,
-    picture: Layout,
+    picture: NetworkPicture,
     arcs: dict[tuple[str, str], int] | None = None,
 ) -> dict[str, Any]:
     """One router: its paths as numbers of arcs, its program, prices, static split, worst cases.
@@ -155,8 +165,10 @@ def entry(
     `arcs`: the numbers of arcs in the page, where they are not its own.
     """
     numbers = arcs or {arc: number for number, arc in enumerate(made.arcs)}
-    program = packed(exported(WithTheta(ensemble.to("cpu").as_module()), made.region.size, rows=1))
-    count = affordable(SAMPLES, SCENARIOS, len(made.path_demand))
+    program = pack_program(
+        export_program(ThetaModule(ensemble.to("cpu").as_module()), made.region.size, rows=1)
+    )
+    count = count_affordable(SAMPLES, SCENARIOS, len(made.path_demand))
     tone, words = WORDS.get(Strength(strength), NOTHING) if strength else NOTHING
     if bound is None:
         bound = LowerBound(made, arc_prices(made, made.sample(count, 1)))
@@ -169,7 +181,7 @@ def entry(
         "paths": [
             {
                 "demand": int(demand),
-                "nodes": [picture.number[node] for node in path],
+                "nodes": [picture.numbers_by_name[node] for node in path],
                 "arcs": [numbers[arc] for arc in pairwise(path)],
             }
             for demand, path in zip(made.path_demand, made.paths, strict=True)
@@ -180,7 +192,7 @@ def entry(
         "worst": {"vectors": array_data(own_vectors), "loads": own_loads.tolist()},
         "shielded": strength == Strength.SHIELDED,
         "tone": tone,
-        "words": words if tone == "bad" else kept(words, made.capacity_factor),
+        "words": words if tone == "bad" else format_guarantee(words, made.capacity_factor),
     }
 
 

@@ -8,8 +8,15 @@ from typing import Any
 
 from cg4ai.guarantees import Strength
 from cg4ai.report import Finding
-from cg4ai.report import counted as number_of
-from cg4ai.routing.demands.scaling import both, counted, factor_of, kept, of_capacity, rule_name
+from cg4ai.report import format_count as number_of
+from cg4ai.routing.demands.scaling import (
+    factor_of,
+    format_both,
+    format_guarantee,
+    format_of_capacity,
+    format_scaling_suffix,
+    rule_name,
+)
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED
 
 USUAL_SET = "every demand between zero and its largest volume"
@@ -21,18 +28,18 @@ MOVED = {
 }
 
 
-def findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
+def list_findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
     """No overloaded link, with a guarantee as strong as was asked for or not; and a ratio."""
     factor, holds = factor_of(summary), _holds(summary)
     strength = Strength(summary["strength"]) if holds else Strength.VIOLATED
     asked, weakest_first = Strength(summary["guarantee"]), list(Strength)
     enough = weakest_first.index(strength) >= weakest_first.index(asked)
-    of = counted(factor)
+    of = format_scaling_suffix(factor)
     yield Finding(
         rule_name(factor),
         strength,
         holds,
-        guarantee(summary),
+        describe_guarantee(summary),
         coverage=_coverage(summary) if holds else _overload(summary),
         title=f"utilisation{of} at most 1" if of else "no overloaded link",
         asked=str(asked) if holds and not enough else "",
@@ -45,7 +52,7 @@ def findings(summary: Mapping[str, Any]) -> Iterator[Finding]:
             "ratio",
             Strength.CERTIFIED if proven else Strength.UNVERIFIED,
             proven and _as_asked(summary),
-            ratio(summary),
+            describe_ratio(summary),
             coverage=f"{words}{missed}",
             title=f"MLU at most {summary['ratio']:g} x the optimum",
         )
@@ -73,17 +80,19 @@ def _overload(summary: Mapping[str, Any]) -> str:
         return f"VIOLATED: {100 * missing:.3g} % of a demand is not routed, or routed twice"
     found = summary.get("worst_link") or summary["attack"].get("arc")
     link = f"link {'->'.join(found)}" if found else "a link"
-    loaded = of_capacity(summary["worst_utilisation"], factor_of(summary), ".6f")
+    loaded = format_of_capacity(summary["worst_utilisation"], factor_of(summary), ".6f")
     return f"VIOLATED: a demand vector loads {link} to {loaded}"
 
 
-def guarantee(summary: Mapping[str, Any]) -> str:
+def describe_guarantee(summary: Mapping[str, Any]) -> str:
     """What was established, and by which effort; never more than that."""
     factor, effort = factor_of(summary), summary["attack"]
     if summary.get("unrouted", 0.0) > UNROUTED:
         return f"{_overload(summary)}."
     within = _holds(summary)
-    parts = [kept(_established(summary), factor) if within else f"{_overload(summary)}."]
+    parts = [
+        format_guarantee(_established(summary), factor) if within else f"{_overload(summary)}."
+    ]
     if "shield" in summary:
         return " ".join([*parts, *([_shield(summary["shield"], summary)] if within else [])])
     if effort:
@@ -136,8 +145,9 @@ def _shield(measured: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     return (
         f"The shield acts on {_part(measured['acting'], validation)} validation vectors and on "
         f"{_part(measured['adversarial_acting'], measured['inputs'])} adversarial ones. Among "
-        f"these the worst link utilisation is {both(measured['worst'], factor, '.6f')}, without "
-        f"the shield {both(measured['worst_unshielded'], factor, '.6f')}."
+        f"these the worst link utilisation is {format_both(measured['worst'], factor, '.6f')}, "
+        "without "
+        f"the shield {format_both(measured['worst_unshielded'], factor, '.6f')}."
     )
 
 
@@ -150,7 +160,7 @@ def _part(share: float, count: int) -> str:
     return f"{hit:,} of {count:,} ({percent:.{3 if percent >= 10 else 2}g} %)"
 
 
-def ratio(summary: Mapping[str, Any]) -> str:
+def describe_ratio(summary: Mapping[str, Any]) -> str:
     """How far from the optimum the router can be, and who checked that."""
     proof = summary["ratio_proof"]
     words = (
@@ -174,7 +184,7 @@ def _as_asked(summary: Mapping[str, Any]) -> bool:
     return bool(asked is None or summary["ratio"] <= asked)
 
 
-def ratio_kept(summary: Mapping[str, Any]) -> bool:
+def is_ratio_kept(summary: Mapping[str, Any]) -> bool:
     """Whether a ratio is proven, and not above the one that was asked for."""
     most = summary.get("ratio_asked") or math.inf
     return bool(summary["ratio_proof"]["status"] == "proven" and summary["ratio"] <= most)

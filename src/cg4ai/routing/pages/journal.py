@@ -52,11 +52,11 @@ class CutJournal:
         for requirement in problem.requirements:
             if isinstance(requirement, Linear) and requirement.region is not None:
                 inner = default_separator(requirement, True)
-                requirement = replace(requirement, separator=_Listening(inner, self))
+                requirement = replace(requirement, separator=_ListeningSeparator(inner, self))
             requirements.append(requirement)
         return replace(problem, requirements=tuple(requirements))
 
-    def heard(self, record: IterationRecord) -> None:
+    def end_iteration(self, record: IterationRecord) -> None:
         """An iteration has ended; what is found from now on belongs to the next."""
         self.iteration = record.iteration + 1
 
@@ -78,7 +78,7 @@ class CutJournal:
         ]
         runs.append_lines(self.path, records, durable=False)
 
-    def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+    def to_arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """All cuts: iteration (k,), arc (k,), utilisation when found (k,), demands (k, D).
 
         As `cut_...` those of the mixture, as `met_...` those of groups in training.
@@ -115,7 +115,7 @@ def found_overloads(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any
 
 
 @dataclass(frozen=True)
-class _Listening:
+class _ListeningSeparator:
     """A separator that shows the journal what was found by it."""
 
     inner: Separator
@@ -137,7 +137,7 @@ class _Listening:
         return found
 
     def thorough(self) -> Separator:
-        return _Listening(self.inner.thorough(), self.journal)
+        return _ListeningSeparator(self.inner.thorough(), self.journal)
 
     def inner_parts(self) -> Sequence[Separator]:
         return (self.inner,)

@@ -20,19 +20,19 @@ class WorstLoads:
         self.vector: Array | None = None
         self._most = -np.inf
 
-    def see(self, vectors: Array, splits: Array) -> Array:
+    def update(self, vectors: Array, splits: Array) -> Array:
         """Look at splits (n, P) of vectors (n, D); returns the utilisations (n, A)."""
-        loads = self.instance.utilisation(vectors, splits)
-        self.note(loads.max(axis=0), vectors[loads.max(axis=1).argmax()])
+        loads = self.instance.compute_utilisation(vectors, splits)
+        self.merge_loads(loads.max(axis=0), vectors[loads.max(axis=1).argmax()])
         return loads
 
-    def note(self, links: Array, vector: Array | None) -> None:
+    def merge_loads(self, links: Array, vector: Array | None) -> None:
         """Note utilisations (A,) that others found; the vector is that of the fullest link."""
         if links.max() > self._most:
             self._most, self.vector = float(links.max()), vector
         self.links = np.maximum(self.links, links)
 
-    def arrays(self) -> dict[str, Array]:
+    def to_arrays(self) -> dict[str, Array]:
         worst = {} if self.vector is None else {"worst_vector": self.vector}
         return {"link_worst": self.links, **worst}
 

@@ -6,20 +6,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cg4ai import StopReason
-from cg4ai.report import KeyFigure, Saved, Section, Story, Table, wording
-from cg4ai.report import counted as number_of
+from cg4ai.report import KeyFigure, ReportTable, SavedRun, Section, Story, wording
+from cg4ai.report import format_count as number_of
 from cg4ai.routing.demands.scaling import (
-    both,
-    counted,
     factor_of,
-    multiple,
+    format_both,
+    format_multiple,
+    format_notice,
+    format_scaling_suffix,
     real_figures,
-    said_first,
 )
-from cg4ai.routing.network.description import restored
-from cg4ai.routing.operate.later_traffic import OURS, judged_on, rows
-from cg4ai.routing.pages.chapters import chapters
-from cg4ai.routing.pages.guarantees import findings, set_of
+from cg4ai.routing.network.description import restore_instance
+from cg4ai.routing.operate.later_traffic import OURS, describe_judged_traffic, make_rows
+from cg4ai.routing.pages.chapters import write_chapters
+from cg4ai.routing.pages.guarantees import list_findings, set_of
 from cg4ai.routing.prove.attack import FEASIBLE
 
 MIXES_SAID = {
@@ -53,31 +53,35 @@ OUTSIDE = (
 )
 
 
-def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
+def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
     """Of a run that has ended; figures are drawn from its folder."""
     sections = {
         "distances": _distances(summary),
         "plain": _beside_plain(summary),
         "traffic": _traffic(summary),
-        "speed": Section("Speed", tuple(speed(summary))),
+        "speed": Section("Speed", tuple(format_speed(summary))),
     }
     demands = number_of(summary["demands"], "demand")
     return Story(
         title=f"Router of {summary['network']}: {demands}, up to "
         f"{number_of(summary['paths'], 'path')} each",
         asked=tuple(_asked(summary)),
-        findings=tuple(findings(summary)),
+        findings=tuple(list_findings(summary)),
         first=tuple(_first(summary)),
         figures=tuple(_figures(summary)),
         closing=(
             *_plain_overloads(summary),
-            *(judged_on(summary["traffic"], factor_of(summary)) if "traffic" in summary else ()),
-            wording.closing(summary, returned(summary)),
+            *(
+                describe_judged_traffic(summary["traffic"], factor_of(summary))
+                if "traffic" in summary
+                else ()
+            ),
+            wording.describe_closing(summary, describe_mixture(summary)),
         ),
-        remarks=(*wording.remarks(summary), *([] if saved is None else [OUTSIDE])),
-        sections=tuple(sections.values() if saved is None else chapters(saved, **sections)),
+        remarks=(*wording.list_remarks(summary), *([] if saved is None else [OUTSIDE])),
+        sections=tuple(sections.values() if saved is None else write_chapters(saved, **sections)),
         trained=tuple(_trained(summary)),
-        blocks=() if saved is None else tuple(restored(saved.description).demand_names),
+        blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
 
 
@@ -86,8 +90,8 @@ def story(summary: Mapping[str, Any], saved: Saved | None = None) -> Story:
 
 def _first(summary: Mapping[str, Any]) -> Iterator[str]:
     """What was cut, scaled, left out or held constant."""
-    yield from wording.cut_short(summary)
-    yield from said_first(factor_of(summary))
+    yield from wording.describe_cut(summary)
+    yield from format_notice(factor_of(summary))
     if summary["active_members"] == summary["active_constants"]:
         same = "" if "ratio" in summary else ", the same splits at every demand vector"
         anchors = number_of(summary["active_constants"], _anchor(summary))
@@ -104,7 +108,7 @@ def _first(summary: Mapping[str, Any]) -> Iterator[str]:
 def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     factor = factor_of(summary)
     which = "the one demand" if summary["demands"] == 1 else f"each of {summary['demands']} demands"
-    scaled = f" (counted as {multiple(factor)})" if factor != 1.0 else ""
+    scaled = f" (counted as {format_multiple(factor)})" if factor != 1.0 else ""
     each = " each" if summary["demands"] > 1 else ""
     yield (
         f"Split {which} over up to {number_of(summary['paths'], 'path')}{each}. No link may carry "
@@ -115,7 +119,7 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
         worst = "The best constant split, at its worst vector of the set,"
     yield (
         f"{summary['network']} has {number_of(summary['links'], 'link')} in use. {worst} loads "
-        f"some link to {both(summary['corner_mlu'], factor, '.6g')}."
+        f"some link to {format_both(summary['corner_mlu'], factor, '.6g')}."
     )
     yield from AGENTS.get(summary.get("sees", "all"), [])
     if _from_traffic(summary):
@@ -130,7 +134,7 @@ def _from_traffic(summary: Mapping[str, Any]) -> bool:
     return bool(summary.get("from_traffic", "traffic" in summary))
 
 
-def returned(summary: Mapping[str, Any]) -> str:
+def describe_mixture(summary: Mapping[str, Any]) -> str:
     """What predicts: how many trained members and constant splits."""
     constants = summary["active_constants"]
     parts = [_of_kind(summary["active_members"] - constants, summary)]
@@ -154,7 +158,10 @@ def _of_kind(count: int, summary: Mapping[str, Any]) -> str:
 def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
     """The distance from the optimum and the fullest link, plain networks beside them."""
     factor, count = factor_of(summary), summary.get("validation")
-    of, where = counted(factor), f" at {count:,} unseen demand vectors" if count else ""
+    of, where = (
+        format_scaling_suffix(factor),
+        f" at {count:,} unseen demand vectors" if count else "",
+    )
     real = real_figures(summary, factor) if of and factor is not None else {}
     if summary["objective"] == "cost":
         gaps = {name: summary.get(f"{key}mean_cost_gap") for name, key in ROUTERS.items()}
@@ -236,7 +243,7 @@ def _plain_overloads(summary: Mapping[str, Any]) -> list[str]:
 
 def _distances(summary: Mapping[str, Any]) -> Section:
     """How far the router is from the best routing on each mix of demands, a row each."""
-    of = counted(factor_of(summary))
+    of = format_scaling_suffix(factor_of(summary))
     found = [
         {
             "demands": MIXES_SAID[mix],
@@ -253,7 +260,7 @@ def _distances(summary: Mapping[str, Any]) -> Section:
         }
         for mix, row in summary.get("mixes", {}).items()
     ]
-    return Section("Distance from the optimum", (BY_MIX, Table(found)) if found else ())
+    return Section("Distance from the optimum", (BY_MIX, ReportTable(found)) if found else ())
 
 
 def _beside_plain(summary: Mapping[str, Any]) -> Section:
@@ -264,11 +271,11 @@ def _beside_plain(summary: Mapping[str, Any]) -> Section:
     compared = [
         {
             "": name,
-            f"worst link utilisation found{counted(factor)}": (
+            f"worst link utilisation found{format_scaling_suffix(factor)}": (
                 f"{summary[f'{key}worst_utilisation']:.6f}"
             ),
             "overload found": summary[f"{key}worst_utilisation"] > FEASIBLE,
-            f"MLU{counted(factor)} above the optimum, mean": gap_text(
+            f"MLU{format_scaling_suffix(factor)} above the optimum, mean": gap_text(
                 summary.get(f"{key}mean_mlu_gap")
             ),
             "largest": gap_text(summary.get(f"{key}max_mlu_gap")),
@@ -278,21 +285,21 @@ def _beside_plain(summary: Mapping[str, Any]) -> Section:
     if summary["objective"] == "cost":  # whose figure stands among the scores
         compared = [dict(list(row.items())[:3]) for row in compared]
     said = "Plain networks were trained for as many steps on the same data, without the rule."
-    return Section(title, (said, Table(compared)))
+    return Section(title, (said, ReportTable(compared)))
 
 
 def _traffic(summary: Mapping[str, Any]) -> Section:
     if "traffic" not in summary:
         return Section("Measured traffic", ())
-    table = Table(rows(summary["traffic"]))
+    table = ReportTable(make_rows(summary["traffic"]))
     return Section("Measured traffic", ("MLU over the optimum on the later matrices:", table))
 
 
-def speed(summary: Mapping[str, Any]) -> list[str]:
+def format_speed(summary: Mapping[str, Any]) -> list[str]:
     """A batch, a single answer and a linear program; older runs timed no single answers."""
     if "single_answer_s" in summary:
         names = ("single_answer_s", "batch_answer_s", "program_answer_s")
-        single, batch, program = (milliseconds(summary[name]) for name in names)
+        single, batch, program = (format_milliseconds(summary[name]) for name in names)
         return [
             f"Time per answer: {single} for one demand vector, {batch} in a batch of "
             f"{summary['timed']:,}, {program} for a linear program from a warm start."
@@ -300,14 +307,14 @@ def speed(summary: Mapping[str, Any]) -> list[str]:
     if "speedup" not in summary:
         return []
     older = ("predict_1000_s", "highs_1000_s")
-    batch, program = (milliseconds(summary[name] / 1000) for name in older)
+    batch, program = (format_milliseconds(summary[name] / 1000) for name in older)
     return [
         f"Time per answer: {batch} in a batch, {program} for a linear program from a warm "
         "start. Single answers were not timed."
     ]
 
 
-def milliseconds(seconds: float) -> str:
+def format_milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:.0f} ms"
 
 
@@ -315,7 +322,7 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
     """How training ended, members and rows by where they come from, and the seconds of steps."""
     shielded = summary["guarantee"] == "shielded" or summary["members"] == "tree"
     planned = {StopReason.ITERATION_LIMIT: f"all planned {MEMBERS[summary['members']]} are trained"}
-    yield wording.stopped(summary, STOPPED | (planned if shielded else {}))
+    yield wording.describe_stop(summary, STOPPED | (planned if shielded else {}))
     constants, active = summary["constants"], summary["active_constants"]
     trained = _of_kind(summary["columns"] - constants, summary)
     left = _of_kind(summary["active_members"] - active, summary)
@@ -332,5 +339,5 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     yield f"Rows of the master: {summary['rows']}{of_capacities}."
     minimised = MINIMISED["traffic" if _from_traffic(summary) else summary["objective"]]
-    yield from wording.optimality(summary, minimised)
-    yield wording.seconds(summary, searching="search for overloads")
+    yield from wording.describe_optimality(summary, minimised)
+    yield wording.describe_seconds(summary, searching="search for overloads")

@@ -72,7 +72,7 @@ def attack(
     names = ["random vectors", "gradient ascent and vertices"]
     worst = region_violations(ensemble, requirement, climbed.rows.inputs)
     rules = worst.argmax(axis=1)
-    seconds = math.inf if deadline is None else deadline.left() / 2 / len(rules)
+    seconds = math.inf if deadline is None else deadline.compute_seconds_left() / 2 / len(rules)
     nlopt = BlackBox(starts=1, evaluations=300, seconds=seconds)
     climbing = clock.now()
     # one input at a time is quicker on a CPU
@@ -109,7 +109,7 @@ def timed_attack(
     The worst of all that was found is kept, with the effort of the last portion.
     """
     found: Attack | None = None
-    for share in review.portions("attack"):
+    for share in review.iterate_portions("attack"):
         now = attack(
             instance,
             ensemble,

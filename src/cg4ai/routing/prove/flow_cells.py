@@ -22,7 +22,12 @@ from scipy import sparse
 from cg4ai.data import Array, IntArray
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.worst import WorstRatio
-from cg4ai.routing.train.optimal import TOLERANCE, membership, solved, utilisation_per_share
+from cg4ai.routing.train.optimal import (
+    TOLERANCE,
+    make_membership,
+    solve_program,
+    utilisation_per_share,
+)
 from cg4ai.rules import Box
 from cg4ai.solvers import LinearProgram
 
@@ -47,14 +52,14 @@ class Cuts:
     def take(self, which: IntArray | NDArray[np.bool_]) -> Cuts:
         return Cuts(self.arcs[which], self.shares[which], self.scale[which])
 
-    def joined(self, other: Cuts) -> Cuts:
+    def join(self, other: Cuts) -> Cuts:
         return Cuts(
             np.concatenate([self.arcs, other.arcs]),
             np.concatenate([self.shares, other.shares]),
             np.concatenate([self.scale, other.scale]),
         )
 
-    def inside(self, lower: Array, upper: Array) -> Cuts:
+    def restrict_to_box(self, lower: Array, upper: Array) -> Cuts:
         """Those of a smaller box, at the scale nearest to the old one."""
         least = (self.shares / upper).max(axis=1, initial=0.0)
         most = (self.shares / lower).min(axis=1, initial=np.inf)
@@ -63,7 +68,7 @@ class Cuts:
         return Cuts(kept.arcs, kept.shares, np.clip(kept.scale, *ends))
 
     @classmethod
-    def none(cls, demands: int) -> Cuts:
+    def empty(cls, demands: int) -> Cuts:
         return cls(np.zeros(0, np.int64), np.zeros((0, demands)), np.zeros(0))
 
 
@@ -91,7 +96,7 @@ class FlowPrograms:
         self.per_share = utilisation_per_share(instance)
         self.paths, self.arcs = self.per_share.shape
         self.demands = len(instance.demand_max)
-        own, size = membership(instance), self.paths * self.demands
+        own, size = make_membership(instance), self.paths * self.demands
         each = sparse.kron(own, sparse.identity(self.demands))  # a row for each pair of demands
         blank = sparse.csr_matrix((self.demands**2, self.paths + 1))
         offsets = sparse.hstack([sparse.csr_matrix((self.demands, 2 * size)), own])
@@ -101,20 +106,20 @@ class FlowPrograms:
         )
         self._totals = np.concatenate([np.eye(self.demands).ravel(), np.zeros(self.demands)])
 
-    def cell(
+    def solve_cell(
         self, lower: Array, upper: Array, cuts: Cuts | None = None, known: Array | None = None
     ) -> FlowCell:
         """For the box [lower, upper] (D,), above 0, in units of the largest demands.
 
         `cuts` and `known` arc prices (k, A) are those of a larger box to start from.
         """
-        cuts = Cuts.none(self.demands) if cuts is None else cuts.inside(lower, upper)
+        cuts = Cuts.empty(self.demands) if cuts is None else cuts.restrict_to_box(lower, upper)
         prices = np.zeros((0, self.arcs)) if known is None else known
         program = self._program(lower, upper, cuts)
         largest = self.instance.demand_max
         worst = WorstRatio(self.instance, Box(lower * largest, upper * largest))
         for _ in range(ROUNDS):
-            solved(program)
+            solve_program(program)
             slope, offset, level = self._flows(program)
             aim = level + CLOSE
             loads, fixed = self.per_share.T @ slope, self.per_share.T @ offset
@@ -133,7 +138,7 @@ class FlowPrograms:
                 np.array([found[number].scale for number in broken]),
             )
             self._cut(program, added)
-            cuts = cuts.joined(added)
+            cuts = cuts.join(added)
         reached = max([aim, *(one.ratio for one in found)])
         binding = np.abs(program.solution().duals[len(self._totals) + self.paths :]) > ZERO
         binding = np.concatenate([binding, np.zeros(len(cuts) - len(binding), bool)])
@@ -159,7 +164,9 @@ class FlowPrograms:
         """Links that none of the prices proves to keep the ratio; those without load do."""
         used = np.maximum(np.abs(loads).max(axis=1), np.abs(fixed)) > ZERO
         if len(arc_prices):
-            most = excess(loads, fixed, self.demand_prices(arc_prices), box=box, ratio=ratio)
+            most = compute_excess(
+                loads, fixed, self.demand_prices(arc_prices), box=box, ratio=ratio
+            )
             used &= ~(most <= 0).any(axis=1)
         return np.flatnonzero(used).tolist()
 
@@ -195,14 +202,14 @@ class FlowPrograms:
         size = self.paths * self.demands
         slope = (values[:size] - values[size : 2 * size]).reshape(self.paths, self.demands)
         offset = values[2 * size : -1].copy()
-        own = membership(self.instance)
+        own = make_membership(self.instance)
         first = [block[0] for block in self.instance.blocks]
         slope[first] += np.eye(self.demands) - own @ slope
         offset[first] -= own @ offset
         return slope, offset, float(values[-1])
 
 
-def excess(
+def compute_excess(
     loads: Array, fixed: Array, prices: Array, *, box: tuple[Array, Array], ratio: float
 ) -> Array:
     """(A, k): by how much loads (A, D), (A,) exceed ratio x prices (k, D) in a box, at most."""

@@ -19,10 +19,10 @@ from cg4ai.guarantees import (
     record_certified,
     solve_certified,
 )
-from cg4ai.routing.network.description import titled
+from cg4ai.routing.network.description import format_title
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe
-from cg4ai.routing.train.agents import budgeted
+from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import capacity
 from cg4ai.runs import Run
@@ -34,7 +34,7 @@ SHIELD_CELLS = 100  # for each rule, of a closed form that takes one or few
 LEAST_S = 1e-3  # no proof is asked for in less
 
 
-def certified(
+def train_certified(
     problem: Problem,
     settings: Settings,
     *,
@@ -57,7 +57,7 @@ def certified(
         architecture=pricer.architecture,
         recipe=recipe,
         training=training,
-        harder=pricer.harder,
+        harder=pricer.make_harder_objective,
         progress=progress,
         run=run,
         callbacks=callbacks,
@@ -98,11 +98,11 @@ def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> di
     What has to be proven is that the constant split keeps the capacities. Where it fills a link
     to the last digit, rounding may leave that open; the shield is there all the same.
     """
-    local = budgeted(instance, router)
+    local = find_budgets(instance, router)
     rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
     rules = count_rules(rule, output_size=router.output_size)
     with clock.review().stage("the certificate of the shield"):
-        cells, left = SHIELD_CELLS * rules, clock.review().deadline.left()
+        cells, left = SHIELD_CELLS * rules, clock.review().deadline.compute_seconds_left()
         answer = certify(router, rule, cell_limit=cells, time_limit_s=max(left, LEAST_S))
     if answer.status != "proven" and clock.review().deadline.passed:
         clock.review().cut.append("the certificate of the shield")
@@ -113,7 +113,7 @@ def write_proof(
     folder: Path, instance: Instance, ensemble: Ensemble, answer: Certification
 ) -> dict[str, Any]:
     """The certificate in the run's folder, noted in the ensemble; what the summary says of it."""
-    local = budgeted(instance, ensemble)
+    local = find_budgets(instance, ensemble)
     if local is None:
         requirement = capacity(instance, Recipe(device=str(ensemble.device)))
         names = [f"link {source}->{target}" for source, target in instance.arcs]
@@ -124,7 +124,7 @@ def write_proof(
         ensemble,
         requirement=requirement,
         certification=answer,
-        title=titled(instance),
+        title=format_title(instance),
         rule_names=names,
         totals=None if local is None else local.totals,
     )

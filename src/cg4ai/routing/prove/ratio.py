@@ -85,14 +85,14 @@ def ratio_anchor(
     if leaves is None:
         leaves = max(1, EFFORT // (len(largest) * len(instance.path_demand)))
     programs = FlowPrograms(instance)
-    root = programs.cell(region.lower / largest, region.upper / largest)
-    tree = _Tree([root])
+    root = programs.solve_cell(region.lower / largest, region.upper / largest)
+    tree = _CellTree([root])
     waiting = [(-root.ratio, 0)]
     stage = clock.Stage(clock.review(), "cells of demands by which the ratio is proven")
     while (
         len(waiting) < leaves
         and _stated(-waiting[0][0]) > target
-        and stage.in_time(len(waiting), leaves)
+        and stage.is_in_time(len(waiting), leaves)
     ):
         _, node = heapq.heappop(waiting)
         for number, half in enumerate(_halves(programs, tree, node), start=len(tree.nodes)):
@@ -100,7 +100,7 @@ def ratio_anchor(
             tree.nodes.append(half)
     prices = arc_prices(instance, instance.sample(PRICED, 0), unseen=UNSEEN)
     ratio = _stated(-waiting[0][0])
-    return RatioAnchor(ratio, _stated(root.ratio), len(waiting), tree.members(instance), prices)
+    return RatioAnchor(ratio, _stated(root.ratio), len(waiting), tree.to_members(instance), prices)
 
 
 def _stated(ratio: float) -> float:
@@ -108,7 +108,7 @@ def _stated(ratio: float) -> float:
     return math.ceil((ratio + ROOM) * 1e6) / 1e6
 
 
-def _halves(programs: FlowPrograms, tree: _Tree, node: int) -> list[FlowCell]:
+def _halves(programs: FlowPrograms, tree: _CellTree, node: int) -> list[FlowCell]:
     cell = tree.nodes[node]
     demand = int(np.argmax(cell.upper / cell.lower))
     middle = float(np.sqrt(cell.upper[demand] * cell.lower[demand]))
@@ -116,19 +116,19 @@ def _halves(programs: FlowPrograms, tree: _Tree, node: int) -> list[FlowCell]:
     below[demand] = above[demand] = middle
     tree.cuts[node] = (demand, middle, len(tree.nodes))
     return [
-        programs.cell(cell.lower, below, cell.cuts, cell.arc_prices),
-        programs.cell(above, cell.upper, cell.cuts, cell.arc_prices),
+        programs.solve_cell(cell.lower, below, cell.cuts, cell.arc_prices),
+        programs.solve_cell(above, cell.upper, cell.cuts, cell.arc_prices),
     ]
 
 
-class _Tree:
+class _CellTree:
     """Cells in the order they were made; `cuts` are demand, place and first half of those cut."""
 
     def __init__(self, nodes: list[FlowCell]) -> None:
         self.nodes = nodes
         self.cuts: dict[int, tuple[int, float, int]] = {}
 
-    def members(self, instance: Instance) -> FlowMembers:
+    def to_members(self, instance: Instance) -> FlowMembers:
         """Flows in units of the largest demands, as functions of the demands themselves."""
         count, largest = len(self.nodes), instance.demand_max
         feature, left = np.zeros(count, np.int64), np.arange(count)

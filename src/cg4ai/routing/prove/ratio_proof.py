@@ -17,9 +17,9 @@ from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.guarantees import seal_certificate
 from cg4ai.members import FlowMembers, ShieldedMembers
-from cg4ai.routing.network.description import titled
+from cg4ai.routing.network.description import format_title
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.prove.flow_cells import FlowPrograms, excess
+from cg4ai.routing.prove.flow_cells import FlowPrograms, compute_excess
 from cg4ai.routing.prove.ratio import RATIO, RatioAnchor, check_box, rule_prices
 from cg4ai.routing.prove.worst import WorstRatio
 from cg4ai.rules import Box
@@ -71,7 +71,7 @@ def ratio_bytes(instance: Instance, router: Ensemble, anchor: RatioAnchor) -> by
     }
     claim = {
         "kind": RATIO,
-        "title": titled(instance),
+        "title": format_title(instance),
         "requirement": RATIO,
         "input_size": len(largest),
         "output_size": len(instance.path_demand),
@@ -98,7 +98,7 @@ def proving_prices(instance: Instance, anchor: RatioAnchor) -> tuple[Array, IntA
     tree = {name: tensor.cpu().numpy() for name, tensor in anchor.members.tensors().items()}
     choice = np.zeros((tree["slope"].shape[1], len(instance.arcs)), np.int64)
 
-    def number(price: Array) -> int:
+    def get_number(price: Array) -> int:
         """Of this price in the list, to which it is added if need be."""
         key = np.round(price, DIGITS).tobytes()
         if key not in known:
@@ -106,25 +106,27 @@ def proving_prices(instance: Instance, anchor: RatioAnchor) -> tuple[Array, IntA
             prices.append(price)
         return known[key]
 
-    number(np.full(len(instance.arcs), 1 / len(instance.arcs)))
-    for node, box in boxes(anchor.members, check_box(instance)).items():
+    get_number(np.full(len(instance.arcs), 1 / len(instance.arcs)))
+    for node, box in find_boxes(anchor.members, check_box(instance)).items():
         slope, offset = tree["slope"][0, node] * largest, tree["offset"][0, node]
         loads, fixed = programs.per_share.T @ slope, programs.per_share.T @ offset
         ends = (box.lower / largest, box.upper / largest)
         listed = np.array(prices[-4 * len(loads) :])
         start = len(prices) - len(listed)
-        over = excess(loads, fixed, programs.demand_prices(listed), box=ends, ratio=anchor.ratio)
+        over = compute_excess(
+            loads, fixed, programs.demand_prices(listed), box=ends, ratio=anchor.ratio
+        )
         worst = WorstRatio(instance, box)
         for arc, best in enumerate(over.argmin(axis=1)):
             choice[node, arc] = start + best
             if over[arc, best] > -1e-8:  # no price so far proves it with room for rounding
                 found = worst.find(loads[arc], float(fixed[arc])).arc_prices
                 if found.sum() > 0:
-                    choice[node, arc] = number(found / found.sum())
+                    choice[node, arc] = get_number(found / found.sum())
     return np.array(prices), choice
 
 
-def boxes(members: FlowMembers, region: Box) -> dict[int, Box]:
+def find_boxes(members: FlowMembers, region: Box) -> dict[int, Box]:
     """The cell of each leaf of the tree within a box, by its node."""
     tree = {name: tensor[0].tolist() for name, tensor in members.tensors().items() if name in TREE}
     ends = {0: (region.lower, region.upper)}

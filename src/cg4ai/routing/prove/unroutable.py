@@ -15,7 +15,7 @@ import numpy as np
 
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
-from cg4ai.routing.demands.scaling import of_capacity
+from cg4ai.routing.demands.scaling import format_of_capacity
 from cg4ai.routing.demands.traffic_sets import worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import worst_vectors
@@ -31,14 +31,14 @@ BOUNDING = 1e-7  # the price from which on a link bounds the utilisation
 
 
 @dataclass(frozen=True, eq=False)
-class Unroutable:
+class UnroutableDemand:
     """A demand vector (D,) whose least MLU is `bound` > 1 or more, by the prices (A,) of links."""
 
     vector: Array
     prices: Array
     bound: float
 
-    def record(self, instance: Instance) -> dict[str, Any]:
+    def to_record(self, instance: Instance) -> dict[str, Any]:
         """As JSON: demands by name, and the links that have a price."""
         arcs = np.flatnonzero(self.prices > BOUNDING)
         return {
@@ -47,7 +47,7 @@ class Unroutable:
             "links": [[*instance.arcs[arc], float(self.prices[arc])] for arc in arcs],
         }
 
-    def in_words(self, instance: Instance) -> tuple[str, str]:
+    def describe(self, instance: Instance) -> tuple[str, str]:
         """The links that have a price, and the demands that must pay one, with their volumes."""
         links = ["->".join(instance.arcs[arc]) for arc in np.flatnonzero(self.prices > BOUNDING)]
         paid = priced_demands(instance, self.prices) * self.vector
@@ -65,7 +65,7 @@ def priced_demands(instance: Instance, prices: Array) -> Array:
     return np.asarray(cheapest) / max(float(prices.sum()), 1e-300)
 
 
-def recomputed(instance: Instance, record: Mapping[str, Any]) -> float:
+def recompute_bound(instance: Instance, record: Mapping[str, Any]) -> float:
     """The bound that the vector and the prices of a record prove, added up anew."""
     position = {arc: number for number, arc in enumerate(instance.arcs)}
     prices = np.zeros(len(instance.arcs))
@@ -75,7 +75,7 @@ def recomputed(instance: Instance, record: Mapping[str, Any]) -> float:
     return float(priced_demands(instance, prices) @ vector)
 
 
-def unroutable(instance: Instance, *, seed: int = 0) -> Unroutable | None:
+def find_unroutable(instance: Instance, *, seed: int = 0) -> UnroutableDemand | None:
     """A vector of the set that no routing fits; None: there is none, or none was found.
 
     In a box the corner answers it. In a polytope the vector of the highest optimum is searched for,
@@ -89,14 +89,14 @@ def unroutable(instance: Instance, *, seed: int = 0) -> Unroutable | None:
     return _at(instance, worst_optimum(instance, known, seed=seed).vector)
 
 
-def _at(instance: Instance, vector: Array) -> Unroutable | None:
+def _at(instance: Instance, vector: Array) -> UnroutableDemand | None:
     prices = link_prices(instance, vector)
     prices = np.where(prices > BOUNDING, prices, 0.0)
     bound = float(priced_demands(instance, prices) @ vector)
-    return Unroutable(vector, prices, bound) if bound > 1 + ROUNDING else None
+    return UnroutableDemand(vector, prices, bound) if bound > 1 + ROUNDING else None
 
 
-class CannotBeRouted(InvalidInput):
+class UnroutableError(InvalidInput):
     """No router can keep the capacities; `proof` has the demand vector and the prices of links.
 
     It is None where all that is known is that no constant split keeps them.
@@ -107,35 +107,35 @@ class CannotBeRouted(InvalidInput):
         self.proof = proof
 
 
-def refusal(
+def make_refusal(
     made: Instance, level: float, remedies: Callable[[float], str] | None = None
-) -> CannotBeRouted:
+) -> UnroutableError:
     """Why there can be no shield, where the best constant split keeps `level` > 1.
 
     `remedies` of that level say what to do; usual ones if None.
     """
-    found = unroutable(made)
+    found = find_unroutable(made)
     advice = REMEDIES if remedies is None else remedies(level)
-    proof = None if found is None else found.record(made)
-    return CannotBeRouted(f"{_why_refused(made, level, found)}. {advice}", proof)
+    proof = None if found is None else found.to_record(made)
+    return UnroutableError(f"{_why_refused(made, level, found)}. {advice}", proof)
 
 
-def _why_refused(made: Instance, level: float, found: Unroutable | None) -> str:
+def _why_refused(made: Instance, level: float, found: UnroutableDemand | None) -> str:
     if found is None:
         links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)
         return (
             f"no constant split keeps the capacities of {made.name} at every demand vector of the "
-            f"set: some link is loaded to {of_capacity(level, made.capacity_factor)} "
+            f"set: some link is loaded to {format_of_capacity(level, made.capacity_factor)} "
             "or more, though no vector "
             f"was found that cannot be routed. The links that make it so: {links}"
         )
-    links, demands = found.in_words(made)
+    links, demands = found.describe(made)
     what = f"the largest demands of {made.name} cannot be routed together"
     if isinstance(made.region, Polytope):
         what = f"a demand vector of the set cannot be routed in {made.name}"
     return (
         f"{what}: over its {len(made.paths)} paths every routing loads some link to "
-        f"{of_capacity(found.bound, made.capacity_factor)} or more. The links "
+        f"{format_of_capacity(found.bound, made.capacity_factor)} or more. The links "
         f"that make it so: {links}; the "
         f"demands that must cross them: {demands}"
     )

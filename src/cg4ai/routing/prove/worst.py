@@ -17,7 +17,7 @@ from cg4ai.data import Array
 from cg4ai.errors import SolverFailure
 from cg4ai.routing.train.optimal import (
     TOLERANCE,
-    membership,
+    make_membership,
     utilisation_per_share,
 )
 from cg4ai.rules import Box
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Worst:
+class RatioMaximum:
     """The largest `ratio` of loads to the least MLU, and where.
 
     `shares` (D,) are the demands in units of their largest, of least MLU 1; divided by `scale` they
@@ -52,7 +52,7 @@ class WorstRatio:
         self.costs = np.zeros(count)
         identity = sparse.identity(demands, format="csr")
         routed = sparse.hstack(
-            [-identity, sparse.csr_matrix((demands, 1)), membership(instance)], format="csr"
+            [-identity, sparse.csr_matrix((demands, 1)), make_membership(instance)], format="csr"
         )
         loads = sparse.csr_matrix(utilisation_per_share(instance).T)
         used = sparse.hstack([sparse.csr_matrix((self.arcs, demands + 1)), loads], format="csr")
@@ -67,7 +67,7 @@ class WorstRatio:
             matrix = sparse.hstack([rows, blank], format="csr")
             self.program.add_rows(np.full(len(rows), -np.inf), np.zeros(len(rows)), matrix)
 
-    def find(self, slopes: Array, offset: float = 0.0) -> Worst:
+    def find(self, slopes: Array, offset: float = 0.0) -> RatioMaximum:
         """For loads `slopes . shares + offset`, slopes (D,), of one link.
 
         An offset needs a set without demands of zero, or the scale has no end.
@@ -84,7 +84,7 @@ class WorstRatio:
         answer = self.program.solution()
         prices = np.maximum(-answer.duals[self.demands : self.demands + self.arcs], 0.0)
         values = answer.values
-        return Worst(
+        return RatioMaximum(
             -self.program.objective(),
             np.maximum(values[: self.demands], 0.0),
             float(values[self.demands]),

@@ -16,13 +16,19 @@ from cg4ai.guarantees import AffineMap, check_given
 from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, SideBySideArchitecture
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
-from cg4ai.routing.train.agents import AgentLoads, agents_of, around, budget_rule, seen_by
+from cg4ai.routing.train.agents import (
+    AgentLoads,
+    agents_of,
+    budget_rule,
+    compute_sight,
+    make_bounding_box,
+)
 from cg4ai.routing.train.optimal import (
     SAFETY,
     TOLERANCE,
-    bottleneck,
+    find_bottleneck,
     routing_program,
-    solved,
+    solve_program,
     utilisation_per_share,
 )
 from cg4ai.rules import guard_of
@@ -45,7 +51,7 @@ def local_networks(
         shift=(lower + upper) / 2,
         scale=(upper - lower) / np.sqrt(12),
     )
-    return SideBySideArchitecture(network, seen_by(instance, sees), sizes)
+    return SideBySideArchitecture(network, compute_sight(instance, sees), sizes)
 
 
 def budget_shield(instance: Instance, sees: Sees, samples: Array) -> Shield:
@@ -72,7 +78,7 @@ def _check_local(instance: Instance, sees: Sees, shield: Shield) -> None:
     for number, agent in enumerate(agents_of(instance, sees)):
         owner[list(agent.demands)] = number
     pairs = np.unique(np.stack([moved, owner[instance.path_demand]]), axis=1)
-    ruled = set(moved[shield.guards[0].touched(len(moved)).any(axis=0)].tolist())
+    ruled = set(moved[shield.guards[0].find_read_outputs(len(moved)).any(axis=0)].tolist())
     for component in ruled:
         assert (pairs[0] == component).sum() == 1, "a budget ties two agents together"
 
@@ -99,7 +105,7 @@ def budgets_of(instance: Instance, sees: Sees, samples: Array) -> Budgets:
     Refused where the largest demands do not fit all at once: agents cannot know that they never
     come together.
     """
-    level = bottleneck(instance).mlu
+    level = find_bottleneck(instance).mlu
     if level > 1 + TOLERANCE:
         raise InvalidInput(
             f"agents that see {sees} demands cannot be shielded on this set: all demands at their "
@@ -153,9 +159,9 @@ class _Intervals:
     def __init__(self, instance: Instance, samples: Array, *, most: float) -> None:
         self.instance, self.full = instance, utilisation_per_share(instance)
         self.paths, arcs = self.full.shape
-        lower = around(instance).lower / instance.demand_max
+        lower = make_bounding_box(instance).lower / instance.demand_max
         cuts = np.arange(1, INTERVALS + 1) / INTERVALS
-        self.vectors = instance.vectors(samples) / instance.demand_max
+        self.vectors = instance.check_vectors(samples) / instance.demand_max
         width = np.maximum(1.0 - lower, 1e-300)
         place = np.ceil((self.vectors - lower) / width * INTERVALS - 1e-9).astype(np.int64) - 1
         self.place = np.clip(place, 0, INTERVALS - 1)
@@ -191,7 +197,7 @@ class _Intervals:
         known: set[tuple[int, int]] = set()
         demand, count = self.instance.path_demand, len(self.vectors)
         while True:
-            solved(self.program)
+            solve_program(self.program)
             values = self.program.solution().values
             shares = np.maximum(values[: INTERVALS * self.paths], 0.0)
             shares = shares.reshape(INTERVALS, self.paths)

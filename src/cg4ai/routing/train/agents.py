@@ -47,7 +47,7 @@ def agents_of(instance: Instance, sees: Sees) -> tuple[Agent, ...]:
     return (Agent("all", tuple(range(len(instance.demand_max)))),)
 
 
-def seen_by(instance: Instance, sees: Sees) -> NDArray[np.bool_]:
+def compute_sight(instance: Instance, sees: Sees) -> NDArray[np.bool_]:
     """(D, D): whether what splits a demand (row) reads another (column)."""
     count = len(instance.demand_max)
     seen = np.zeros((count, count), bool)
@@ -75,7 +75,7 @@ class AgentLoads(Utilisation):
         self.arc: IntArray = np.array(arcs, np.int64)
 
 
-def around(instance: Instance) -> Box:
+def make_bounding_box(instance: Instance) -> Box:
     """The box of all demand vectors of the set, in which agents know nothing of each other."""
     region = instance.region
     return region if isinstance(region, Box) else region.box
@@ -90,7 +90,7 @@ def budget_rule(instance: Instance, sees: Sees, budgets: Array) -> Linear:
             f"{np.shape(budgets)} budgets; give those of this network and --sees {sees}"
         )
     return Linear(
-        around(instance),
+        make_bounding_box(instance),
         loads,
         np.asarray(budgets, np.float64),
         sense="<=",
@@ -100,7 +100,7 @@ def budget_rule(instance: Instance, sees: Sees, budgets: Array) -> Linear:
 
 
 @dataclass(frozen=True)
-class Budgeted:
+class BudgetShields:
     """What the shields of agents keep: their rule, and how its parts add up to capacities."""
 
     sees: Sees
@@ -109,7 +109,7 @@ class Budgeted:
     totals: Totals
 
 
-def budgeted(instance: Instance, ensemble: Ensemble) -> Budgeted | None:
+def find_budgets(instance: Instance, ensemble: Ensemble) -> BudgetShields | None:
     """The budgets that a router's members are shielded by; None if they are not."""
     for guard in ensemble.guards:
         if guard.name != RULE or not isinstance(guard.rules, AffineRules):
@@ -128,5 +128,5 @@ def budgeted(instance: Instance, ensemble: Ensemble) -> Budgeted | None:
                     for agent, arc in zip(loads.agent, loads.arc, strict=True)
                 ]
                 totals = Totals(links, loads.arc, np.ones(len(links)))
-                return Budgeted(sees, rule, said, totals)
+                return BudgetShields(sees, rule, said, totals)
     return None

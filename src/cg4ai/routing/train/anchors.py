@@ -23,10 +23,10 @@ from cg4ai.routing.train.optimal import (
     SAFETY,
     SafeRows,
     best_split,
-    membership,
+    make_membership,
+    make_safe_rows_at,
     routing_program,
-    safe_at,
-    solved,
+    solve_program,
     utilisation_per_share,
 )
 from cg4ai.rules import Box, Polytope
@@ -62,7 +62,7 @@ def robust_split(instance: Instance) -> RobustSplit:
     safe = safe_rows(instance)
     paths, extra, demands = len(instance.path_demand), safe.extra, len(instance.demand_max)
     blank = sparse.csr_matrix((demands, extra + 1))
-    matrix = sparse.vstack([sparse.hstack([membership(instance), blank]), safe.matrix], "csr")
+    matrix = sparse.vstack([sparse.hstack([make_membership(instance), blank]), safe.matrix], "csr")
     cost = np.zeros(paths + extra + 1)
     cost[-1] = 1.0
     ones, open_below = np.ones(demands), np.full(len(safe.upper), -np.inf)
@@ -70,7 +70,7 @@ def robust_split(instance: Instance) -> RobustSplit:
     program = routing_program(cost, matrix, lower, np.concatenate([ones, safe.upper]))
     least = "the constant split of least worst load over the set"
     with clock.review().stage(least, needed=True) as stage:
-        solved(program, deadline=stage.deadline)
+        solve_program(program, deadline=stage.deadline)
     answer = program.solution()
     split = np.maximum(answer.values[:paths], 0.0)
     split /= np.bincount(instance.path_demand, split)[instance.path_demand]
@@ -83,7 +83,7 @@ def safe_rows(instance: Instance) -> SafeRows:
     """Splits that load no link above t at any vector of the set."""
     region = instance.region
     if isinstance(region, Box):
-        return safe_at(instance, region.upper)
+        return make_safe_rows_at(instance, region.upper)
     return _dual_rows(instance, region)
 
 
@@ -102,7 +102,7 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
     matrix, limit = matrix / size[:, None], region.limit / size
     per_share = sparse.csr_matrix(utilisation_per_share(instance))
     arcs, limits = len(instance.arcs), len(limit)
-    users = (membership(instance) @ per_share).toarray() > 0  # (D, A)
+    users = (make_membership(instance) @ per_share).toarray() > 0  # (D, A)
     demand, arc = np.nonzero(users | (matrix < 0).any(axis=0)[:, None])
     count = len(demand)
     place, number = np.arange(arcs * limits), np.arange(count)
@@ -118,7 +118,9 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
     column = (arc[:, None] * limits + np.arange(limits)).ravel()
     weight = (-width * matrix.T[demand]).ravel()
     pairs = [
-        per_share.T.tocsr()[arc].multiply(membership(instance).tocsr()[demand]).multiply(width),
+        per_share.T.tocsr()[arc]
+        .multiply(make_membership(instance).tocsr()[demand])
+        .multiply(width),
         sparse.csr_matrix((weight, (np.repeat(number, limits), column)), (count, len(place))),
         -sparse.identity(count),
         sparse.csr_matrix((count, 1)),
@@ -130,7 +132,7 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
 def worst_vectors(instance: Instance, split: Array) -> WorstVectors:
     """For each link the demand vector of the set at which a constant split loads it most."""
     shares = instance.incidence.T * split / instance.capacity[:, None]  # (A, P)
-    slopes = np.asarray((membership(instance) @ shares.T).T)
+    slopes = np.asarray((make_membership(instance) @ shares.T).T)
     peaks = instance.region.peaks(slopes)
     return WorstVectors(peaks.inputs, peaks.values)
 
@@ -149,5 +151,5 @@ def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Ar
         clock.review().cut.append(
             "the constant split of least mean load; that of least worst load is in its place"
         )
-        with Review().entered():  # without it there is no router; it is known where it takes long
+        with Review().activate():  # without it there is no router; it is known where it takes long
             return instance.robust.split

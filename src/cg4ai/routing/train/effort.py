@@ -28,12 +28,12 @@ MIXED_BATCH, BATCH = 384, 256
 WIDE_BATCH, WIDE_STEPS, WIDE_RATE = 4, 2, 1.5
 
 
-def affordable(wanted: int, budget: int, paths: int) -> int:
+def count_affordable(wanted: int, budget: int, paths: int) -> int:
     """Demand vectors: as many as wanted, or so many that with paths they stay within the budget."""
     return min(wanted, max(LEAST_VECTORS, budget // paths))
 
 
-def climbs(wanted: int, instance: Instance) -> int:
+def count_climbs(wanted: int, instance: Instance) -> int:
     """Starts of an ascent for each link."""
     paths, arcs = instance.incidence.shape
     return max(1, min(wanted, int(CLIMBED // (paths * arcs))))
@@ -60,11 +60,11 @@ def joint_rate(demands: int, *, wide: bool = False) -> float:
     return rate * WIDE_RATE if wide else rate
 
 
-def joint_wide(demands: int, device: str) -> bool:
+def is_joint_wide(demands: int, device: str) -> bool:
     """Whether it takes large batches: on a GPU they cost nothing, and half the steps are enough."""
     return device.startswith("cuda") and demands <= FEW_DEMANDS
 
 
-def skips(instance: Instance) -> bool:
+def has_skip(instance: Instance) -> bool:
     """Whether it has a linear path: of no use for many demands, where it would cost most."""
     return len(instance.demand_max) * len(instance.path_demand) <= MOST_SKIPPED

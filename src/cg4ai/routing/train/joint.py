@@ -26,7 +26,7 @@ from cg4ai.colgen import (
     PricingResult,
     Probe,
     Training,
-    derived_seed,
+    derive_seed,
     draws_on_any_device,
     generator,
     train,
@@ -46,7 +46,7 @@ from cg4ai.members import (
 )
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import anchor
-from cg4ai.routing.train.effort import skips
+from cg4ai.routing.train.effort import has_skip
 from cg4ai.routing.train.optimal import utilisation_per_share
 from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.rules import Linear, guard_of
@@ -74,7 +74,7 @@ def joint_network(
         len(instance.path_demand),
         hidden=hidden,
         activation="relu",
-        skip=skips(instance),
+        skip=has_skip(instance),
         output="grouped",
         groups=tuple(len(block) for block in instance.blocks),
         shift=(lower + upper) / 2,
@@ -192,7 +192,7 @@ class JointPricer(ArchitecturePricer):
                 lesson.note = f"steps were launched one by one, recording them failed: {error}"
         return train(parameters, lesson.loss, training, models=1, pause=pause, until=until)
 
-    def plain(self, trainings: int) -> JointPricer:
+    def make_plain_pricer(self, trainings: int) -> JointPricer:
         """The same network without a shield, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
         bare = self.architecture
@@ -238,9 +238,9 @@ class _Lesson:
             return self.architecture.forward(parameters, vectors.float())[0].double()
 
         with torch.no_grad():
-            seed = derived_seed(self.seed, step, "worst")
+            seed = derive_seed(self.seed, step, "worst")
             count = min(SCREENED, self.tail.most)
-            vectors, gaps = self.tail.gaps(predict, count, seed=seed)
+            vectors, gaps = self.tail.sample_gaps(predict, count, seed=seed)
             worst = gaps.topk(min(WORST, count // SHARE_OF_WORST)).indices
             worst = vectors[worst].to(self.device, torch.float32)
         self.found = [worst, *self.found][:REMEMBERED]

@@ -24,16 +24,16 @@ from cg4ai.colgen import (
 from cg4ai.data import Array
 from cg4ai.members import (
     ArchitectureDefaults,
+    InputMask,
     Members,
     Mixture,
     NetworkArchitecture,
     NetworkMembers,
     Parameters,
-    Sight,
 )
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Sees
-from cg4ai.routing.train.agents import seen_by
+from cg4ai.routing.train.agents import compute_sight
 from cg4ai.routing.train.rare_demands import GapTail
 
 NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
@@ -54,9 +54,9 @@ class SplitNetwork(ArchitectureDefaults):
     sees: Sees = "all"
 
     @cached_property
-    def sight(self) -> Sight | None:
+    def sight(self) -> InputMask | None:
         """What each network sees, where that is not all."""
-        return None if self.sees == "all" else Sight(seen_by(self.instance, self.sees))
+        return None if self.sees == "all" else InputMask(compute_sight(self.instance, self.sees))
 
     @cached_property
     def network(self) -> NetworkArchitecture:
@@ -83,7 +83,7 @@ class SplitNetwork(ArchitectureDefaults):
 
     def initialise(self, count: int, generator: torch.Generator) -> Parameters:
         """Fresh parameters; members come in the order of the demands, again and again."""
-        parameters = self.masked(self.network.initialise(count, generator))
+        parameters = self.mask_parameters(self.network.initialise(count, generator))
         blocks = self.instance.blocks
         for number, block in enumerate(blocks):
             if len(block) < self.output_size:
@@ -93,12 +93,12 @@ class SplitNetwork(ArchitectureDefaults):
                 parameters[f"bias_{len(self.hidden)}"][rows, len(block) :] = NO_PATH
         return parameters
 
-    def masked(self, parameters: Parameters) -> Parameters:
+    def mask_parameters(self, parameters: Parameters) -> Parameters:
         """With zeros for what is not seen; so gradients there are zero, and it stays zero."""
-        return parameters if self.sight is None else self.sight.masked(parameters)
+        return parameters if self.sight is None else self.sight.mask_parameters(parameters)
 
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        return self.network.forward(self.masked(parameters), inputs)
+        return self.network.forward(self.mask_parameters(parameters), inputs)
 
     def members(self, parameters: Parameters) -> NetworkMembers:
         return self.network.members(parameters)
@@ -152,7 +152,9 @@ class RoutingPricer(ArchitecturePricer):
             row_limit=self.row_limit,
         )
         if warm and request.ensemble is not None:
-            request = replace(request, objective=self.harder(request, request.ensemble))
+            request = replace(
+                request, objective=self.make_harder_objective(request, request.ensemble)
+            )
         return pricer.price(request)
 
     def for_single_models(self, pressure: float) -> RoutingPricer:
@@ -171,13 +173,13 @@ class RoutingPricer(ArchitecturePricer):
         )
         return onwards.for_estimate(probe)
 
-    def plain(self, trainings: int) -> RoutingPricer:
+    def make_plain_pricer(self, trainings: int) -> RoutingPricer:
         """The same training without rows or attacks, over the steps of `trainings` calls."""
         steps = self.first.steps + max(0, trainings - 1) * self.later.steps
         first = replace(self.first, steps=steps)
         return replace(self, first=first, hard=0.0, attack_every=0, refresh_every=0)
 
-    def harder(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
+    def make_harder_objective(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
         """The request's objective, with a share of every batch where `ensemble` is worst."""
         objective = request.objective
         tail = objective.tail if isinstance(objective, Epigraph) else None
@@ -189,14 +191,14 @@ class RoutingPricer(ArchitecturePricer):
         ):
             return objective
         with torch.no_grad():
-            worst = tail.hardest(ensemble.outputs, seed=request.seed)
-        return replace(objective, sampler=_Mixed(objective.sampler, worst, share=self.hard))
+            worst = tail.find_hardest(ensemble.outputs, seed=request.seed)
+        return replace(objective, sampler=_MixedSampler(objective.sampler, worst, share=self.hard))
 
 
 Sampler = Callable[[int, torch.Generator], Tensor]
 
 
-class _Mixed:
+class _MixedSampler:
     """Draws mostly from `fresh`, and a share of every batch from `known`."""
 
     def __init__(self, fresh: Sampler, known: Array, *, share: float) -> None:

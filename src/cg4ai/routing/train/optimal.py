@@ -85,17 +85,17 @@ class _Flows:
         self.program.change_row_bounds(self.lower, self.upper)
         answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
         # one vector takes little time: those who solve many look at the clock between them
-        return solved(self.program, answers, deadline=Deadline()) == OPTIMAL
+        return solve_program(self.program, answers, deadline=Deadline()) == OPTIMAL
 
     @property
     def value(self) -> float:
         return self.program.objective()
 
-    def flows(self) -> Array:
+    def get_flows(self) -> Array:
         values = self.program.solution().values
         return np.asarray(np.maximum(values[: self.paths], 0.0))
 
-    def duals(self) -> tuple[Array, Array]:
+    def get_duals(self) -> tuple[Array, Array]:
         """Prices of the demands (D,), and of the arcs (A,) >= 0."""
         duals = self.program.solution().duals
         return duals[: self.demands], np.maximum(-duals[self.demands :], 0.0)
@@ -116,7 +116,7 @@ def routing_program(cost: Array, matrix: Any, lower: Array, upper: Array) -> Lin
     return program
 
 
-def solved(
+def solve_program(
     program: LinearProgram,
     answers: tuple[str, ...] = (OPTIMAL,),
     *,
@@ -133,23 +133,23 @@ def solved(
     return status
 
 
-def scaled(instance: Instance, B: Array) -> tuple[Array, Array]:
+def scale_vectors(instance: Instance, B: Array) -> tuple[Array, Array]:
     """Vectors (N, D) as shares of the largest volumes, times what brings the largest near one.
 
     And by how much (N,) they are smaller: powers of two, which change no digit. Without it a vector
     of 1e-9 of the largest demands would be lost in the solver's tolerances.
     """
-    shares = instance.vectors(B) / instance.demand_max
+    shares = instance.check_vectors(B) / instance.demand_max
     largest = shares.max(axis=1, initial=0.0)
     scale = np.where(largest > 0, np.ldexp(1.0, np.frexp(largest)[1]), 1.0)
     return np.asarray(shares / scale[:, None]), scale
 
 
-def bottleneck(instance: Instance) -> Bottleneck:
+def find_bottleneck(instance: Instance) -> Bottleneck:
     """What the corner of the box, all demands at their largest, costs at best."""
     program = _Flows(instance)
     program.solve(np.ones(program.demands))
-    demand_prices, arc_prices = program.duals()
+    demand_prices, arc_prices = program.get_duals()
     return Bottleneck(
         mlu=program.value,
         arcs=np.flatnonzero(arc_prices > 1e-7).tolist(),
@@ -163,22 +163,22 @@ class DualPrices:
     def __init__(self, instance: Instance) -> None:
         self._program, self._instance = _Flows(instance), instance
 
-    def at(self, vector: Array) -> tuple[float, Array]:
+    def compute_at(self, vector: Array) -> tuple[float, Array]:
         """The optimum at a vector (D,), and dual prices (D,) of a unit of each demand there.
 
         The optimum of any other vector b is at least prices . b.
         """
-        (shares,), (scale,) = scaled(self._instance, vector[None])
+        (shares,), (scale,) = scale_vectors(self._instance, vector[None])
         self._program.solve(shares)
-        prices = self._program.duals()[0] / self._instance.demand_max
+        prices = self._program.get_duals()[0] / self._instance.demand_max
         return float(self._program.value * scale), np.asarray(prices)
 
 
 def link_prices(instance: Instance, vector: Array) -> Array:
     """(A,), >= 0, summing to one: the dual prices of the links at one demand vector (D,)."""
     program = _Flows(instance)
-    program.solve(scaled(instance, vector)[0][0])
-    return program.duals()[1]
+    program.solve(scale_vectors(instance, vector)[0][0])
+    return program.get_duals()[1]
 
 
 def demand_prices(instance: Instance, B: Array, *, unseen: float = 0.0) -> Array:
@@ -211,17 +211,17 @@ def _dual_solutions(instance: Instance, B: Array, unseen: float) -> list[tuple[A
     program = _Flows(instance)
     found: Counter[bytes] = Counter()
     pairs: dict[bytes, tuple[Array, Array]] = {}
-    review = clock.review().part(0.5)
+    review = clock.review().take_share(0.5)
     with review.stage(f"prices of links at {len(B):,} demand vectors") as stage:
-        for number, vector in enumerate(scaled(instance, B)[0], start=1):
+        for number, vector in enumerate(scale_vectors(instance, B)[0], start=1):
             program.solve(vector)
-            demands, arcs = program.duals()
+            demands, arcs = program.get_duals()
             price = np.round(demands, 9)
             found[price.tobytes()] += 1
             pairs.setdefault(price.tobytes(), (price, arcs))
             if number % PRICED_TOGETHER == 0 and _met_once(found) < unseen * number:
                 break
-            if number < len(B) and not stage.in_time(number, len(B)):
+            if number < len(B) and not stage.is_in_time(number, len(B)):
                 break
     return list(pairs.values())
 
@@ -244,7 +244,7 @@ def optimal_routing(
     total utilisation among optimal ones, and then for both the least sum of squared shares. A
     demand of zero is split evenly.
     """
-    shares, scale = scaled(instance, B)
+    shares, scale = scale_vectors(instance, B)
     if objective == "mlu":
         mlu = _least_mlu(instance, shares)
         if not splits:
@@ -256,13 +256,13 @@ def optimal_routing(
         weights = instance.path_length * instance.demand_max[instance.path_demand]
         bounds = np.minimum(1 / scale, UNBOUNDED)
         found = _canonical(instance, shares, weights, bounds, unique=splits)
-        mlu = instance.utilisation(B, found).max(axis=1)
+        mlu = instance.compute_utilisation(B, found).max(axis=1)
         return OptimalRouting(mlu, found if splits else None, _cost(instance, B, found))
     raise InvalidInput(f"the objective is 'mlu' or 'cost', got {objective!r}")
 
 
 def _cost(instance: Instance, B: Array, splits: Array) -> Array:
-    flows = instance.vectors(B)[:, instance.path_demand] * splits
+    flows = instance.check_vectors(B)[:, instance.path_demand] * splits
     return np.asarray(flows @ instance.path_length)
 
 
@@ -286,7 +286,7 @@ def least_mlu_until(instance: Instance, B: Array, deadline: Deadline) -> Array:
 
     They are the same as `optimal_routing` gives.
     """
-    shares, scale = scaled(instance, B)
+    shares, scale = scale_vectors(instance, B)
     values = []
     for value in _each_least_mlu(instance, shares):
         values.append(value)
@@ -303,10 +303,10 @@ def basic_splits(instance: Instance, B: Array) -> tuple[Array, Array]:
     program = _Flows(instance)
     splits = np.empty((len(B), len(instance.path_demand)))
     prices = np.empty((len(B), len(instance.arcs)))
-    for position, vector in enumerate(scaled(instance, B)[0]):
+    for position, vector in enumerate(scale_vectors(instance, B)[0]):
         program.solve(vector)
-        splits[position] = _split_of(instance, vector, program.flows())[0]
-        prices[position] = program.duals()[1] if vector.any() else 0.0
+        splits[position] = _split_of(instance, vector, program.get_flows())[0]
+        prices[position] = program.get_duals()[1] if vector.any() else 0.0
     return splits, prices
 
 
@@ -340,9 +340,9 @@ def _canonical(
                 "stay inside the box of the instance"
             )
         per_path = vector[instance.path_demand]
-        split, routed = _split_of(instance, vector, program.flows())
+        split, routed = _split_of(instance, vector, program.get_flows())
         if unique:
-            demand_prices, arc_prices = program.duals()
+            demand_prices, arc_prices = program.get_duals()
             slack = weights + loads @ arc_prices - demand_prices[instance.path_demand]
             split = least_norm(
                 split,
@@ -368,7 +368,7 @@ class SafeRows:
     extra: int = 0
 
 
-def safe_at(instance: Instance, corner: Array) -> SafeRows:
+def make_safe_rows_at(instance: Instance, corner: Array) -> SafeRows:
     """At all demands up to `corner` (D,): the load of a constant split grows with them."""
     share = (corner / instance.demand_max)[instance.path_demand]
     loads = sparse.csr_matrix(utilisation_per_share(instance).T * share)
@@ -376,7 +376,7 @@ def safe_at(instance: Instance, corner: Array) -> SafeRows:
     return SafeRows(sparse.hstack([loads, level], format="csr"), np.zeros(len(instance.arcs)))
 
 
-def membership(instance: Instance) -> Any:
+def make_membership(instance: Instance) -> Any:
     """(D, P) sparse: 1 where a path is one of the demand's."""
     paths = len(instance.path_demand)
     shape = (len(instance.demand_max), paths)
@@ -398,14 +398,14 @@ def best_split(
     `beside + share * utilisation`. Rows `load of arc a at sample s <= t_s` are added as they are
     violated.
     """
-    vectors = instance.vectors(samples) / instance.demand_max
+    vectors = instance.check_vectors(samples) / instance.demand_max
     if len(vectors) == 0:
         raise InvalidInput("an anchor needs at least one sample of the demands")
     loads, count = utilisation_per_share(instance), len(vectors)
     paths, links = loads.shape
     other = np.zeros((count, links)) if beside is None else beside
     blank = sparse.csr_matrix((len(instance.demand_max), safe.extra))
-    fixed = sparse.vstack([sparse.hstack([membership(instance), blank]), safe.matrix[:, :-1]])
+    fixed = sparse.vstack([sparse.hstack([make_membership(instance), blank]), safe.matrix[:, :-1]])
     at_limit = safe.upper - limit * safe.matrix[:, -1].toarray()[:, 0]
     ones = np.ones(len(instance.demand_max))
     program = routing_program(
@@ -417,7 +417,7 @@ def best_split(
     per_path = share * vectors[:, instance.path_demand]
     known: set[tuple[int, int]] = set()
     while True:
-        solved(program)
+        solve_program(program)
         values = program.solution().values
         split = np.maximum(values[:paths], 0.0)
         split /= np.bincount(instance.path_demand, split)[instance.path_demand]

@@ -21,7 +21,7 @@ from cg4ai.colgen import (
     PricingRequest,
     Supervised,
     Training,
-    derived_seed,
+    derive_seed,
     generator,
 )
 from cg4ai.data import Array, IntArray
@@ -39,11 +39,17 @@ from cg4ai.routing.prove.ratio import RatioArchitecture
 from cg4ai.routing.settings import LEAN, Recipe
 from cg4ai.routing.train.agent_members import budget_shield, local_networks
 from cg4ai.routing.train.anchors import anchor
-from cg4ai.routing.train.effort import PRICED, SCENARIOS, affordable, joint_rate, joint_wide
+from cg4ai.routing.train.effort import (
+    PRICED,
+    SCENARIOS,
+    count_affordable,
+    is_joint_wide,
+    joint_rate,
+)
 from cg4ai.routing.train.joint import HARD, JointPricer, capacity_shield, joint_network
 from cg4ai.routing.train.members import RoutingPricer, SplitNetwork
 from cg4ai.routing.train.rare_demands import GapTail, LeastMlu
-from cg4ai.routing.train.trees import TreePricer
+from cg4ai.routing.train.trees import RoutingTreePricer
 from cg4ai.routing.train.utilisation import PathCost, Utilisation
 from cg4ai.rules import Linear, Rows, RowSet
 
@@ -55,7 +61,7 @@ OTHERS = 0.1  # and that of sparse, of lognormal and of gravity demands
 EACH_MIX = 0.2  # scenarios of each mix but the uniform one, in shares of those
 
 
-def margin(instance: Instance) -> float:
+def choose_margin(instance: Instance) -> float:
     """How far below capacity the master keeps every link: a tenth of the room there is, at most.
 
     What separation misses then rarely reaches the capacity itself.
@@ -63,13 +69,13 @@ def margin(instance: Instance) -> float:
     return float(min(1e-3, max(0.0, (1.0 - instance.level) / 10)))
 
 
-def on_gpu(recipe: Recipe) -> bool:
+def is_on_gpu(recipe: Recipe) -> bool:
     return torch.device(recipe.device).type == "cuda"
 
 
 def capacity(instance: Instance, recipe: Recipe) -> Linear:
     """No arc above its capacity, at every demand vector of the set."""
-    wide = on_gpu(recipe)
+    wide = is_on_gpu(recipe)
     search = (
         GradientAscent(
             starts=recipe.starts * (4 if wide else 1),
@@ -100,13 +106,13 @@ def routing_settings(
     """The loop's settings for routing; one set for all networks.
 
     On a GPU half as many groups of networks take twice the steps each; a network for all demands
-    takes larger batches and fewer steps there (`sizes.joint_wide`).
+    takes larger batches and fewer steps there (`sizes.is_joint_wide`).
     """
-    recipe = recipe.completed(len(instance.demand_max), joint=joint)
-    fewer = on_gpu(recipe) and not joint
+    recipe = recipe.fill_defaults(len(instance.demand_max), joint=joint)
+    fewer = is_on_gpu(recipe) and not joint
     return Settings(
         epsilon=EPSILON * min(1.0, instance.level),
-        row_margin=margin(instance),
+        row_margin=choose_margin(instance),
         column_limit=1_000_000,
         iteration_limit=math.ceil(recipe.rounds / 2) if fewer else recipe.rounds,
         improvement_tolerance=1e-3,
@@ -124,23 +130,23 @@ def routing_settings(
 
 def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
     """Networks for each demand: objective, capacity, pricer, anchors and first rows."""
-    recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=False)
+    recipe = (recipe or Recipe()).fill_defaults(len(instance.demand_max), joint=False)
     requirement = capacity(instance, recipe)
     layout = Layout(instance.blocks)
     requirement.check(len(instance.demand_max), layout.output_size)
     sample = _scenarios(instance, recipe)
     # the best anchor uses all room at the corner, where it could then offset no one's excess
-    anchors = [anchor(instance, sample, reserve=share) for share in (margin(instance), 1.0)]
+    anchors = [anchor(instance, sample, reserve=share) for share in (choose_margin(instance), 1.0)]
     pricer = RoutingPricer(
         SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip, sees=recipe.sees),
         first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
         later=Training(
-            recipe.later_steps * (2 if on_gpu(recipe) else 1),
+            recipe.later_steps * (2 if is_on_gpu(recipe) else 1),
             learning_rate=0.004,
             schedule="onecycle",
         ),
         batch_size=recipe.batch_size,
-        refresh_every=50 if on_gpu(recipe) else 20,
+        refresh_every=50 if is_on_gpu(recipe) else 20,
     )
     return Problem(
         objective=_objective(instance, recipe, sample),
@@ -161,7 +167,7 @@ def shielded_problem(
     outer one does not undo that: where it acts, an answer within the ratio overloads a link, so R
     times the optimum is above one, which no load of what it gives is.
     """
-    recipe = (recipe or Recipe()).completed(len(instance.demand_max), joint=True)
+    recipe = (recipe or Recipe()).fill_defaults(len(instance.demand_max), joint=True)
     sample = _scenarios(instance, recipe)
     if recipe.sees == "all":
         shield = capacity_shield(instance, capacity(instance, recipe), sample)
@@ -190,7 +196,7 @@ def shielded_problem(
 
 def tree_problem(instance: Instance, recipe: Recipe) -> Problem:
     """Trees that keep the capacities by themselves, so that master and product need neither."""
-    recipe = recipe.completed(len(instance.demand_max), joint=True)
+    recipe = recipe.fill_defaults(len(instance.demand_max), joint=True)
     sample = _scenarios(instance, recipe)
     objective = _objective(instance, recipe, sample)
     split = anchor(instance, sample)
@@ -205,10 +211,10 @@ def tree_problem(instance: Instance, recipe: Recipe) -> Problem:
 
 def _tree_pricer(
     instance: Instance, recipe: Recipe, objective: AnyObjective, shield: Shield | None = None
-) -> TreePricer:
+) -> RoutingTreePricer:
     assert isinstance(objective, Epigraph)
     assert isinstance(objective.tail, GapTail)
-    return TreePricer(instance, objective.tail.least, recipe.leaves, shield)
+    return RoutingTreePricer(instance, objective.tail.least, recipe.leaves, shield)
 
 
 def _joint_pricer(
@@ -220,7 +226,7 @@ def _joint_pricer(
     if ratio is not None:
         network = RatioArchitecture(network, ratio)
     demands = len(instance.demand_max)
-    wide = recipe.sees == "all" and joint_wide(demands, recipe.device)
+    wide = recipe.sees == "all" and is_joint_wide(demands, recipe.device)
     rate = joint_rate(demands, wide=wide)
     return JointPricer(
         ShieldedArchitecture(network, shield),
@@ -251,8 +257,8 @@ def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -
 
 
 def _scenarios(instance: Instance, recipe: Recipe) -> Array:
-    count = affordable(recipe.scenarios, SCENARIOS, len(instance.path_demand))
-    return instance.sample(count, derived_seed(recipe.seed, 0, "scenarios"))
+    count = count_affordable(recipe.scenarios, SCENARIOS, len(instance.path_demand))
+    return instance.sample(count, derive_seed(recipe.seed, 0, "scenarios"))
 
 
 def _objective(
@@ -269,12 +275,12 @@ def _objective(
     good as any. `corner` and `others` are shares of the fresh vectors to train on.
     """
     if recipe.objective == "split":
-        labelled = instance.sample(1000, derived_seed(recipe.seed, 0, "labels"))
-        labels = instance.optimal(labelled, splits=True).splits
+        labelled = instance.sample(1000, derive_seed(recipe.seed, 0, "labels"))
+        labels = instance.find_optimal(labelled, splits=True).splits
         assert labels is not None
         return Supervised(labelled, labels, "squared", "average")
     fresh = MixedDemands(instance.region, instance.ends, others=others, edge=corner)
-    made = generator(derived_seed(recipe.seed, 0, "mixes"))
+    made = generator(derive_seed(recipe.seed, 0, "mixes"))
     each = math.ceil(EACH_MIX * len(sample))
     mixed = [sample, *(fresh.draw(mix, each, made).numpy() for mix in MIXES[1:])]
     groups = np.repeat(np.arange(len(mixed)), [len(part) for part in mixed])
@@ -300,9 +306,9 @@ def _priced(instance: Instance, recipe: Recipe, fresh: MixedDemands) -> Array:
 
     In this order, since the last ones are left out where prices repeat.
     """
-    count = affordable(recipe.priced, PRICED, len(instance.path_demand))
-    uniform = instance.sample(count, derived_seed(recipe.seed, 0, "priced"))
-    made = generator(derived_seed(recipe.seed, 0, "priced mixes"))
+    count = count_affordable(recipe.priced, PRICED, len(instance.path_demand))
+    uniform = instance.sample(count, derive_seed(recipe.seed, 0, "priced"))
+    made = generator(derive_seed(recipe.seed, 0, "priced mixes"))
     others = [fresh.draw(mix, math.ceil(EACH_MIX * count), made).numpy() for mix in MIXES[1:]]
     solved = np.concatenate([uniform, *others])
     return np.asarray(solved[torch.randperm(len(solved), generator=made).numpy()][:count])

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.colgen import derived_seed, generator
+from cg4ai.colgen import derive_seed, generator
 from cg4ai.data import Array
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.train.effort import SCREENED, affordable
+from cg4ai.routing.train.effort import SCREENED, count_affordable
 from cg4ai.routing.train.optimal import dual_prices
 from cg4ai.routing.train.utilisation import Utilisation
 
@@ -58,13 +58,13 @@ class GapTail:
     @property
     def most(self) -> int:
         """Vectors that one search looks at, fewer where paths are many."""
-        return affordable(self.screened, SCREENED, len(self.instance.path_demand))
+        return count_affordable(self.screened, SCREENED, len(self.instance.path_demand))
 
     @cached_property
     def _fresh(self) -> FreshDemands:
         return FreshDemands(self.instance.region)
 
-    def gaps(
+    def sample_gaps(
         self, predict: Callable[[Tensor], Tensor], count: int, *, seed: int
     ) -> tuple[Tensor, Tensor]:
         """`count` random vectors (count, D) and the MLU above the optimum at each (count,)."""
@@ -81,15 +81,15 @@ class GapTail:
 
     def find(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> tuple[Array, Array]:
         """Vectors (k, D) of large gap, worst first, and the MLU they should not exceed (k,)."""
-        drawn, gaps = self.gaps(predict, self.most, seed=derived_seed(seed, 0, "tail"))
+        drawn, gaps = self.sample_gaps(predict, self.most, seed=derive_seed(seed, 0, "tail"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
         chosen = drawn[worst]
         levels = self.least(chosen) + self.allowed
         return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
 
-    def hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
+    def find_hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
         """The hundredth of the screened vectors with the largest gaps."""
-        drawn, gaps = self.gaps(predict, self.most, seed=derived_seed(seed, 0, "hardest"))
+        drawn, gaps = self.sample_gaps(predict, self.most, seed=derive_seed(seed, 0, "hardest"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.most // 100)]
         return np.asarray(drawn[worst].cpu().numpy())

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cg4ai import Ensemble
-from cg4ai.colgen import BlackBox, GradientAscent, derived_seed, generator, predictions
+from cg4ai.colgen import BlackBox, GradientAscent, derive_seed, generator, predictions
 from cg4ai.data import Array
 from cg4ai.guarantees import ShieldedEnsemble, record_audited
 from cg4ai.routing.demands.sets import FreshDemands
@@ -17,7 +17,7 @@ from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.pages.link_loads import WorstLoads
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.anchors import anchor, worst_vectors
-from cg4ai.routing.train.effort import SHIELDED, affordable, climbs
+from cg4ai.routing.train.effort import SHIELDED, count_affordable, count_climbs
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Box, Linear
 
@@ -32,8 +32,10 @@ def shield(instance: Instance, ensemble: Ensemble, *, seed: int = 0) -> Shielded
     least mean MLU: the more room it has at the corner, the less of it is needed. Load grows with
     the demands under a constant split, so what it keeps at the corner it keeps in the whole box.
     """
-    sample = instance.sample(SAMPLES, derived_seed(seed, 0, "shield"))
-    return ensemble.shielded(anchor(instance, sample, reserve=1.0), _capacity(instance, ensemble))
+    sample = instance.sample(SAMPLES, derive_seed(seed, 0, "shield"))
+    return ensemble.apply_shield(
+        anchor(instance, sample, reserve=1.0), _capacity(instance, ensemble)
+    )
 
 
 def record_cuts(instance: Instance, ensemble: Ensemble, demands: Array) -> int:
@@ -72,7 +74,7 @@ class ShieldReport:
     links: Array = field(repr=False)
     vector: Array = field(repr=False)
 
-    def numbers(self) -> dict[str, Any]:
+    def to_summary(self) -> dict[str, Any]:
         """What a summary holds of it."""
         arrays = ("links", "vector")
         return {name: value for name, value in asdict(self).items() if name not in arrays}
@@ -91,17 +93,17 @@ def measure_shield(
     """Measure at vectors (n, D) of known least MLU `best` (n,), and at `inputs` adversarial ones.
 
     Utilisations are recomputed from splits by the instance itself. `reached`: what
-    `reached_by_ascent` gave for the same seed, for whoever measures more than once.
+    `find_by_ascent` gave for the same seed, for whoever measures more than once.
     """
     mixture = shielded.unshielded
     theta = _theta(shielded, vectors)
     gaps = [
         float((_mlu(instance, router, vectors) - best).mean()) for router in (shielded, mixture)
     ]
-    attacked = adversarial(instance, shielded, inputs, seed=seed, reached=reached)
+    attacked = sample_adversarial(instance, shielded, inputs, seed=seed, reached=reached)
     worst = WorstLoads(instance)
     splits = predictions(shielded, attacked).numpy()
-    worst.see(attacked, splits)
+    worst.update(attacked, splits)
     assert worst.vector is not None
     return ShieldReport(
         acting=float((theta > 0).mean()),
@@ -113,13 +115,13 @@ def measure_shield(
         adversarial_acting=float((_theta(shielded, attacked) > 0).mean()),
         worst=float(worst.links.max()),
         worst_unshielded=float(_mlu(instance, mixture, attacked).max()),
-        unrouted=instance.unrouted(splits),
+        unrouted=instance.compute_unrouted(splits),
         links=worst.links,
         vector=worst.vector,
     )
 
 
-def adversarial(
+def sample_adversarial(
     instance: Instance,
     shielded: Ensemble,
     count: int,
@@ -133,10 +135,10 @@ def adversarial(
     ascent reached on the mixture and on the shielded router, with neighbours at distances from 1e-9
     to 0.1 of the set.
     """
-    made = np.random.default_rng(derived_seed(seed, 0, "shield attack"))
+    made = np.random.default_rng(derive_seed(seed, 0, "shield attack"))
     each = [len(part) for part in np.array_split(np.arange(count), len(KINDS))]
     if reached is None:
-        reached = reached_by_ascent(instance, shielded, seed=seed)
+        reached = find_by_ascent(instance, shielded, seed=seed)
     chosen = reached[made.integers(len(reached), size=each[3])]
     distance = 10.0 ** made.uniform(-9, -1, (each[3], 1))
     distance[: len(reached)] = 0.0
@@ -156,7 +158,7 @@ def adversarial(
                 near,
             ]
         )
-    drawn = generator(derived_seed(seed, 0, "shield attack"))
+    drawn = generator(derive_seed(seed, 0, "shield attack"))
     ends = region.extremes(each[2], drawn).numpy()
     edge = FreshDemands(region, edge=1.0)(each[1] + each[2] - len(ends), drawn).numpy()
     return np.concatenate([region.sample(each[0], drawn).numpy(), edge, ends, near])
@@ -171,12 +173,12 @@ def edge_vectors(instance: Instance) -> Array:
     return worst_vectors(instance, instance.robust.split).vectors
 
 
-def reached_by_ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
+def find_by_ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
     """Where links are likely to be full, and where ascent on both routers found one nearly full."""
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
-    vertices = affordable(4096, SHIELDED, len(instance.path_demand))
-    climb = GradientAscent(starts=climbs(8, instance), steps=25, vertices=vertices)
+    vertices = count_affordable(4096, SHIELDED, len(instance.path_demand))
+    climb = GradientAscent(starts=count_climbs(8, instance), steps=25, vertices=vertices)
     flat = BlackBox(starts=1, evaluations=50, vertices=min(64, vertices))  # trees have no slope
     found = [
         (climb if router.differentiable else flat).find(
@@ -195,4 +197,4 @@ def _theta(shielded: Ensemble, vectors: Array) -> Array:
 
 def _mlu(instance: Instance, router: Ensemble, vectors: Array) -> Array:
     splits = predictions(router, vectors).numpy()
-    return np.asarray(instance.utilisation(vectors, splits).max(axis=1))
+    return np.asarray(instance.compute_utilisation(vectors, splits).max(axis=1))

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from cg4ai import Problem
 from cg4ai.clock import Deadline
-from cg4ai.colgen import Epigraph, Layout, Training, derived_seed, generator
+from cg4ai.colgen import Epigraph, Layout, Training, derive_seed, generator
 from cg4ai.data import Array, IntArray
 from cg4ai.members import ShieldedArchitecture, ShieldedMembers
-from cg4ai.routing.demands.measured import Measured, thinned
+from cg4ai.routing.demands.measured import MeasuredTraffic, thin_vectors
 from cg4ai.routing.demands.sets import FreshDemands, MixedDemands
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.unroutable import priced_demands
@@ -74,7 +74,7 @@ class RelativeUtilisation(Utilisation):
         self.prices = prices
         self._on_device: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
-    def least(self, inputs: Tensor) -> Tensor:
+    def compute_least(self, inputs: Tensor) -> Tensor:
         """Demands (k, D) -> (k,): the optimal MLU, or a little less."""
         key = (inputs.dtype, inputs.device)
         if key not in self._on_device:
@@ -83,10 +83,10 @@ class RelativeUtilisation(Utilisation):
         return (inputs @ self._on_device[key]).amax(-1).clamp_min(NO_LOAD)
 
     def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        return super().values(inputs, outputs) / self.least(inputs).unsqueeze(-1)
+        return super().values(inputs, outputs) / self.compute_least(inputs).unsqueeze(-1)
 
     def coefficients(self, inputs: Array, which: IntArray) -> Array:
-        least = self.least(torch.as_tensor(np.asarray(inputs, np.float64))).numpy()
+        least = self.compute_least(torch.as_tensor(np.asarray(inputs, np.float64))).numpy()
         return np.asarray(super().coefficients(inputs, which) / least[:, None])
 
 
@@ -97,7 +97,7 @@ class RatioTail(GapTail):
     drawn: MeasuredDemands | None = None
     pieces: RelativeUtilisation | None = None
 
-    def gaps(
+    def sample_gaps(
         self, predict: Callable[[Tensor], Tensor], count: int, *, seed: int
     ) -> tuple[Tensor, Tensor]:
         """About `count` vectors (n, D), fewer where paths are many, and MLU / optimum - 1 (n,)."""
@@ -115,14 +115,14 @@ class RatioTail(GapTail):
         Where the optimum is above the bound that ratios are taken of, so much more is allowed.
         """
         assert self.pieces is not None
-        vectors, gaps = self.gaps(predict, self.screened, seed=derived_seed(seed, 0, "tail"))
+        vectors, gaps = self.sample_gaps(predict, self.screened, seed=derive_seed(seed, 0, "tail"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
         chosen, reached = vectors[worst].cpu().numpy(), 1.0 + gaps[worst].cpu().numpy()
         if not len(chosen):
             return chosen, np.zeros(0)
         best = least_mlu_until(self.instance, chosen, Deadline())
-        least = self.pieces.least(torch.as_tensor(chosen)).numpy()
+        least = self.pieces.compute_least(torch.as_tensor(chosen)).numpy()
         levels = (1.0 + self.allowed) * np.maximum(best / least, 1.0)
         above = reached > levels
         return chosen[above], levels[above]
@@ -142,31 +142,31 @@ def node_prices(instance: Instance) -> Array:
     return np.array(prices)
 
 
-def traffic_problem(instance: Instance, measured: Measured, recipe: Recipe) -> Problem:
+def traffic_problem(instance: Instance, measured: MeasuredTraffic, recipe: Recipe) -> Problem:
     """One network for all demands behind a shield, trained on vectors like the measured ones."""
     paths = len(instance.path_demand)
-    recipe = recipe.completed(len(instance.demand_max), joint=True)
+    recipe = recipe.fill_defaults(len(instance.demand_max), joint=True)
     fresh = MixedDemands(
         instance.region,
         instance.ends,
         others=OTHERS,
         edge=NEAR_CORNER,
-        seed=derived_seed(recipe.seed, 0, "set"),
+        seed=derive_seed(recipe.seed, 0, "set"),
     )
     drawn = MeasuredDemands(measured.earlier, fresh)
     count = min(recipe.scenarios, max(LEAST_SCENARIOS, SCENARIO_PATHS // paths))
-    sample = thinned(measured.earlier, count)
+    sample = thin_vectors(measured.earlier, count)
     # so that members are chosen, and left out, by vectors of the set, too
     beside = fresh(
-        max(1, round(FROM_SET * len(sample))), generator(derived_seed(recipe.seed, 0, "beside"))
+        max(1, round(FROM_SET * len(sample))), generator(derive_seed(recipe.seed, 0, "beside"))
     )
-    others = fresh(PRICED_OF_SET, generator(derived_seed(recipe.seed, 0, "priced")))
+    others = fresh(PRICED_OF_SET, generator(derive_seed(recipe.seed, 0, "priced")))
     of_set = np.maximum(torch.cat([beside, others]).numpy(), 0.0)
-    solved = np.concatenate([thinned(measured.earlier, PRICED), of_set])
+    solved = np.concatenate([thin_vectors(measured.earlier, PRICED), of_set])
     least = LeastMlu(instance, solved)
     pieces = RelativeUtilisation(instance, np.concatenate([least.prices, node_prices(instance)]))
     # the mean MLU of vectors scaled to an optimum of one is their mean ratio
-    scaled = sample / pieces.least(torch.as_tensor(sample)).numpy()[:, None]
+    scaled = sample / pieces.compute_least(torch.as_tensor(sample)).numpy()[:, None]
     shield = capacity_shield(instance, capacity(instance, recipe), scaled)
     scenarios = np.concatenate([sample, beside.numpy()])
     groups = np.repeat([0, 1], [len(sample), len(beside)])

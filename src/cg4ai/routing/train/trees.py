@@ -14,15 +14,15 @@ import numpy as np
 import torch
 
 from cg4ai import clock
-from cg4ai.colgen import PricerDefaults, PricingRequest, PricingResult, derived_seed
+from cg4ai.colgen import PricerDefaults, PricingRequest, PricingResult, derive_seed
 from cg4ai.data import Array
 from cg4ai.members import ConstantMembers, Members, Shield, ShieldedMembers, TreeMembers
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.optimal import (
     SAFETY,
     best_split,
-    bottleneck,
-    safe_at,
+    find_bottleneck,
+    make_safe_rows_at,
     utilisation_per_share,
 )
 from cg4ai.routing.train.rare_demands import LeastMlu
@@ -51,7 +51,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, eq=False)
-class Nursery:
+class TreeGrower:
     """Grows a tree that is to have the weight `share` beside a mixture (None: all the weight)."""
 
     instance: Instance
@@ -59,13 +59,13 @@ class Nursery:
     mixture: Mixture | None = None
     share: float = 1.0
 
-    def grown(self, leaves: int, *, seed: int, until: float) -> TreeMembers:
+    def grow(self, leaves: int, *, seed: int, until: float) -> TreeMembers:
         """A tree of at most so many leaves: the one that loses most is cut next."""
         made = np.random.default_rng(seed)
         largest = self.instance.demand_max
-        limit = max(bottleneck(self.instance).mlu, 1.0 - SAFETY)
+        limit = max(find_bottleneck(self.instance).mlu, 1.0 - SAFETY)
         root = self._leaf(*self.instance.region.bounds(), limit, made=made)
-        tree = _Tree([root])
+        tree = _SplitTree([root])
         waiting = [(-root.gap, 0)]
         while waiting and len(tree.nodes) < 2 * leaves - 1 and clock.now() < until:
             _, node = heapq.heappop(waiting)
@@ -80,7 +80,7 @@ class Nursery:
             for number, half in enumerate(halves, start=len(tree.nodes)):
                 heapq.heappush(waiting, (-half.gap, number))
             tree.cut(node, demand, threshold, halves)
-        return tree.members(len(largest))
+        return tree.to_members(len(largest))
 
     def _leaf(self, lower: Array, upper: Array, limit: float, *, made: np.random.Generator) -> Leaf:
         """The best split of a box that fits at its top corner."""
@@ -90,12 +90,12 @@ class Nursery:
         split = best_split(
             self.instance,
             vectors,
-            safe=safe_at(self.instance, upper),
+            safe=make_safe_rows_at(self.instance, upper),
             limit=limit,
             share=self.share,
             beside=beside,
         )
-        reached = beside + self.share * self.instance.utilisation(vectors, split)
+        reached = beside + self.share * self.instance.compute_utilisation(vectors, split)
         gap = reached.max(axis=1) - self.least(torch.as_tensor(vectors)).numpy()
         volume = float(np.prod((upper - lower) / whole))
         return Leaf(lower, upper, split, vectors, beside, volume * float(gap.mean()))
@@ -106,7 +106,7 @@ class Nursery:
         with torch.no_grad():
             inputs = torch.as_tensor(vectors, device=self.mixture.device)
             splits = self.mixture.outputs(inputs).cpu().numpy()
-        return np.asarray((1 - self.share) * self.instance.utilisation(vectors, splits))
+        return np.asarray((1 - self.share) * self.instance.compute_utilisation(vectors, splits))
 
     def _cut(self, leaf: Leaf) -> tuple[int, float]:
         """The demand and threshold whose sides ask most differently for other splits.
@@ -132,7 +132,7 @@ class Nursery:
     def _pulls(self, leaf: Leaf) -> Array:
         """(n, P): gradients of each sample's MLU, centred by demand and over the samples."""
         instance = self.instance
-        reached = leaf.beside + self.share * instance.utilisation(leaf.vectors, leaf.split)
+        reached = leaf.beside + self.share * instance.compute_utilisation(leaf.vectors, leaf.split)
         shares = leaf.vectors / instance.demand_max
         loads = utilisation_per_share(instance).T[reached.argmax(axis=1)]
         pulls = shares[:, instance.path_demand] * loads
@@ -143,7 +143,7 @@ class Nursery:
         return np.asarray(pulls - pulls.mean(axis=0))
 
 
-class _Tree:
+class _SplitTree:
     """Nodes in the order they were made, as `TreeMembers` wants them."""
 
     def __init__(self, nodes: list[Leaf]) -> None:
@@ -154,7 +154,7 @@ class _Tree:
         self.cuts[node] = (demand, threshold, len(self.nodes))
         self.nodes += halves
 
-    def members(self, input_size: int) -> TreeMembers:
+    def to_members(self, input_size: int) -> TreeMembers:
         count = len(self.nodes)
         feature, left = np.zeros(count, np.int64), np.arange(count)
         right, threshold = left.copy(), np.zeros(count)
@@ -173,7 +173,7 @@ class _Tree:
 
 
 @dataclass(frozen=True)
-class TreePricer(PricerDefaults):
+class RoutingTreePricer(PricerDefaults):
     """Grows one tree a call; later ones are boosted: they answer what the mixture leaves.
 
     The second tree is grown to have half of the weight beside the first, the third a third beside
@@ -189,9 +189,9 @@ class TreePricer(PricerDefaults):
     def price(self, request: PricingRequest) -> PricingResult:
         known = 0 if request.ensemble is None else _trained(request.ensemble)
         mixture = request.ensemble if known else None
-        nursery = Nursery(self.instance, self.least, mixture, 1.0 / (1 + known))
-        seed = derived_seed(request.seed, 0, "leaves")
-        tree: Members = nursery.grown(self.leaves, seed=seed, until=request.until)
+        nursery = TreeGrower(self.instance, self.least, mixture, 1.0 / (1 + known))
+        seed = derive_seed(request.seed, 0, "leaves")
+        tree: Members = nursery.grow(self.leaves, seed=seed, until=request.until)
         tree = tree.to(request.device)
         if self.shield is not None:
             tree = ShieldedMembers(tree, self.shield)

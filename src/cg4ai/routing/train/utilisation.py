@@ -60,11 +60,11 @@ class Utilisation(_OfFlows):
 
     def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """Demands (k, D), splits (..., k, P) -> utilisation (..., k, A)."""
-        if self._sparse is None or not self._sparse.serves(outputs):
+        if self._sparse is None or not self._sparse.can_multiply(outputs):
             return super().values(inputs, outputs)
         # paths first, as networks lay splits out: the other way everything would be copied
         flows = inputs.mT.index_select(-2, self._on(outputs)[0]) * outputs.mT
-        return self._sparse.times(flows).mT
+        return self._sparse.multiply(flows).mT
 
 
 class PathCost(_OfFlows):

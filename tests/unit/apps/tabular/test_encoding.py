@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from cg4ai.apps.csv_tables import CsvTable, read_csv
-from cg4ai.apps.tabular.encoding import Encoding
+from cg4ai.apps.tabular.encoding import TableEncoding
 from cg4ai.errors import InvalidInput
 
 DATA = "age,member,town\n30,true,Ulm\n,False,Bonn\n50,,Ulm\n40,yes,\n"
@@ -22,7 +22,7 @@ def table(folder: Path, text: str) -> CsvTable:
 
 def test_cells_of_every_kind_are_encoded(tmp_path: Path) -> None:
     data = table(tmp_path, DATA)
-    encoding = Encoding.of(data, NAMES)
+    encoding = TableEncoding.from_table(data, NAMES)
     assert encoding.features == (
         *("age", "age is empty", "member", "member is empty"),
         *("town=Bonn", "town=Ulm", "town is empty"),
@@ -37,8 +37,8 @@ def test_cells_of_every_kind_are_encoded(tmp_path: Path) -> None:
 
 
 def test_new_data_are_encoded_as_the_old(tmp_path: Path) -> None:
-    known = Encoding.of(table(tmp_path, DATA), NAMES)
-    restored = Encoding.restored(json.loads(json.dumps(known.record())))
+    known = TableEncoding.from_table(table(tmp_path, DATA), NAMES)
+    restored = TableEncoding.from_record(json.loads(json.dumps(known.to_record())))
     assert restored == known
     new = table(tmp_path, "town,age,member\nRome,,no\n")
     np.testing.assert_array_equal(known.inputs(new), [[40, 1, 0, 0, 0, 0, 0]])
@@ -46,9 +46,9 @@ def test_new_data_are_encoded_as_the_old(tmp_path: Path) -> None:
 
 def test_numbers_alone_stay_as_they_are(tmp_path: Path) -> None:
     data = table(tmp_path, "a,b\n1,2\n3,4.5\n")
-    encoding = Encoding.of(data, ("b", "a"))
+    encoding = TableEncoding.from_table(data, ("b", "a"))
     assert encoding.features == ("b", "a")
-    np.testing.assert_array_equal(encoding.inputs(data), data.numbers(["b", "a"]))
+    np.testing.assert_array_equal(encoding.inputs(data), data.get_numbers(["b", "a"]))
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_numbers_alone_stay_as_they_are(tmp_path: Path) -> None:
 def test_columns_that_make_no_feature_are_refused(tmp_path: Path, text: str, words: str) -> None:
     data = table(tmp_path, text)
     with pytest.raises(InvalidInput, match=words):
-        Encoding.of(data, ("age",)).inputs(data)
+        TableEncoding.from_table(data, ("age",)).inputs(data)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cg4ai.apps.json_tables import json_table
-from cg4ai.apps.predictions import Asked, Predictor
+from cg4ai.apps.predictions import PredictionOptions, RunPredictor
 from cg4ai.cli.main import main
 
 EVERYWHERE: list[dict[str, Any]] = [
@@ -50,13 +50,13 @@ def test_rules_at_every_input_are_not_doubted_outside_the_training_data(
     found = json.loads(shown.out)
     assert found["warnings"] == []
     assert [row["outside the region"] for row in found["rows"]] == [False, False]
-    assert Predictor.of(run).described.interface().region == ""
+    assert RunPredictor.from_folder(run).described.interface().region == ""
 
 
 def test_the_rules_that_say_nothing_of_a_row_are_named(tmp_path: Path) -> None:
-    predictor = Predictor.of(trained(tmp_path, [EVERYWHERE[1], CAP]))
+    predictor = RunPredictor.from_folder(trained(tmp_path, [EVERYWHERE[1], CAP]))
     cells = [{name: str(value) for name, value in row.items()} for row in FAR]
-    found = predictor.predict(json_table(cells, Path("rows")), Asked())
+    found = predictor.predict(json_table(cells, Path("rows")), PredictionOptions())
     assert found.outside.tolist() == [False, True]
     assert "in which cap was established" in found.warning
     assert "cap is not guaranteed there" in found.warning

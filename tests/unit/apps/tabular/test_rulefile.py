@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from cg4ai.apps.csv_tables import read_csv
-from cg4ai.apps.tabular.encoding import Encoding
-from cg4ai.apps.tabular.rulefile import Subject, canonical, read_rules, rule_files
+from cg4ai.apps.tabular.encoding import TableEncoding
+from cg4ai.apps.tabular.rulefile import Subject, normalise_label, read_rules, rule_files
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import DecisionRate, Difference, Equality, Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
@@ -266,8 +266,11 @@ def test_inputs_are_traced_to_lines_of_their_file(tmp_path: Path, subject: Subje
         )
     )
     listed, region = read_rules(path, subject)
-    assert [listed.source(0), listed.source(1)] == ["data.csv, line 5", "data.csv, line 3"]
-    assert region.source(-1) == ""
+    assert [listed.format_source(0), listed.format_source(1)] == [
+        "data.csv, line 5",
+        "data.csv, line 3",
+    ]
+    assert region.format_source(-1) == ""
 
 
 def test_long_lists_become_pools(tmp_path: Path, subject: Subject) -> None:
@@ -288,7 +291,7 @@ def test_long_lists_become_pools(tmp_path: Path, subject: Subject) -> None:
     ("label", "expected"), [(1, "1"), ("1.0", "1"), (" 2 ", "2"), ("1.5", "1.5"), ("yes", "yes")]
 )
 def test_classes_have_one_spelling(label: object, expected: str) -> None:
-    assert canonical(label) == expected
+    assert normalise_label(label) == expected
 
 
 GOOD = {"rule": "probability", "rows": "all", "at_least": 0.6}
@@ -556,8 +559,8 @@ def test_equalities_hold_everywhere(tmp_path: Path, subject: Subject) -> None:
     assert isinstance(fixed, Equality)
     assert fixed.inputs is None
     inputs, outputs = np.array([[2.0, 4.0]]), np.array([[1.0, 2.0]])
-    np.testing.assert_allclose(fixed.missed(inputs, outputs), [2.0])
-    np.testing.assert_allclose(tilted.missed(inputs, outputs), [0.0])
+    np.testing.assert_allclose(fixed.compute_violation(inputs, outputs), [2.0])
+    np.testing.assert_allclose(tilted.compute_violation(inputs, outputs), [0.0])
 
 
 def test_differences_name_rows_of_the_table(tmp_path: Path, subject: Subject) -> None:
@@ -571,7 +574,7 @@ def test_differences_name_rows_of_the_table(tmp_path: Path, subject: Subject) ->
     outputs = torch.as_tensor(rule.points[:, :1] @ np.array([[0.0, 1.0]]))  # "yes" is feature a
     np.testing.assert_allclose(rule.rows(0).values(outputs), [1 - 3, 1 - 2])
     np.testing.assert_allclose(rule.at_least, [0.1, 0.1])
-    assert [found.source(number) for number in range(3)] == [
+    assert [found.format_source(number) for number in range(3)] == [
         f"data.csv, line {line}" for line in (3, 4, 5)
     ]
 
@@ -603,7 +606,7 @@ def test_a_column_of_text_is_refused_as_such_by_rules_that_need_numbers(
     tmp_path: Path, subject: Subject
 ) -> None:
     assert subject.table is not None
-    encoding = Encoding.of(subject.table, ("a", "b", "sex"))
+    encoding = TableEncoding.from_table(subject.table, ("a", "b", "sex"))
     whole = replace(subject, features=encoding.features, encoding=encoding)
     rule = {"rule": "monotone", "features": {"sex": 1}}
     with pytest.raises(InvalidInput, match=r"'sex', which holds text.*sex=f, sex=m.*as numbers"):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.colgen.master.convex import ConvexMaster
-from cg4ai.objectives import cross_entropy, squared
+from cg4ai.objectives import compute_cross_entropy, compute_squared_loss
 from cg4ai.records import MasterSolution
 
 Floats = NDArray[np.float64]
@@ -24,7 +24,11 @@ def log_loss(outputs: Tensor, labels: Tensor) -> Tensor:
     return torch.where(p > floor, -p.clamp_min(floor).log(), 1.0 - floor.log() - p / floor)
 
 
-LOSSES = {"squared": squared, "log_loss": log_loss, "cross_entropy": cross_entropy}
+LOSSES = {
+    "squared": compute_squared_loss,
+    "log_loss": log_loss,
+    "cross_entropy": compute_cross_entropy,
+}
 
 
 def nothing(count: int = 0) -> Floats:

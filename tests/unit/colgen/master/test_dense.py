@@ -10,7 +10,7 @@ from cg4ai.colgen.master.convex import ConvexMaster, dense, sequential
 from cg4ai.colgen.master.convex.dense import DenseQuadratic
 from cg4ai.colgen.master.convex.program import DistanceToUniform, Program
 from cg4ai.errors import SolverFailure
-from cg4ai.solvers.conic import Quadratic
+from cg4ai.solvers.conic import QuadraticProgram
 
 SOLVE = DenseQuadratic.solve
 
@@ -52,7 +52,7 @@ def test_agrees_with_clarabel(changes):
     rows = np.arange(len(program.bounds))
     found = DenseQuadratic.build(program, rows, hessian=hessian, linear=linear).solve()
     answer = found.answer(penalty=program.penalty, dummy_price=program.dummy_price)
-    quadratic = Quadratic.build(program, rows, hessian=hessian, linear=linear)
+    quadratic = QuadraticProgram.build(program, rows, hessian=hessian, linear=linear)
     expected = quadratic.solve()
 
     def cost(x):

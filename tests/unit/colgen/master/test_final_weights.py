@@ -9,14 +9,14 @@ from convex_cases import LOSS_NAMES, Case, Floats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cg4ai.colgen.master.convex import FinalWeights, final_weights, sequential
+from cg4ai.colgen.master.convex import FinalWeights, compute_final_weights, sequential
 from cg4ai.colgen.master.convex.final import _restored
 from cg4ai.errors import InvalidInput, SolverFailure
-from cg4ai.solvers.conic import Quadratic
+from cg4ai.solvers.conic import QuadraticProgram
 
 
 def final(case: Case, choice: str, start: Floats) -> FinalWeights:
-    return final_weights(
+    return compute_final_weights(
         choice,  # type: ignore[arg-type]
         coefficients=case.coefficients,
         bounds=case.bounds,
@@ -71,7 +71,7 @@ def test_uniform_weights_where_rows_allow_them():
 
 
 def test_uniform_with_one_tight_row_is_the_projection():
-    result = final_weights(
+    result = compute_final_weights(
         "uniform",
         coefficients=np.array([[1.0, 0.0, 0.0]]),
         bounds=np.array([0.6]),
@@ -98,7 +98,7 @@ def test_solver_failure_keeps_the_start_and_says_so(monkeypatch: pytest.MonkeyPa
     def fail(self: object) -> None:
         raise SolverFailure("Clarabel ended with status Unsolved and no usable iterate")
 
-    monkeypatch.setattr(Quadratic, "solve", fail)
+    monkeypatch.setattr(QuadraticProgram, "solve", fail)
     case = Case(7, kind="squared")
     result = final(case, "loss", case.inside)
     np.testing.assert_allclose(result.weights, case.inside)
@@ -140,7 +140,7 @@ def test_final_weights_refuse_what_they_cannot_use():
     with pytest.raises(InvalidInput, match=r"blocks \[1\] have no weight"):
         final(case, "uniform", np.where(case.blocks == 1, 0.0, case.inside))
     with pytest.raises(InvalidInput, match="need the loss and outputs"):
-        final_weights(
+        compute_final_weights(
             "loss",
             coefficients=case.coefficients,
             bounds=case.bounds,

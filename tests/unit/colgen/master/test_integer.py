@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from cg4ai.colgen.master.integer import choose
-from cg4ai.colgen.master.table import NO_SLACK, OWN_SLACK, Table
+from cg4ai.colgen.master.table import NO_SLACK, OWN_SLACK, MasterTable
 
 
-def random_table(seed: int) -> Table:
+def random_table(seed: int) -> MasterTable:
     made = np.random.default_rng(seed)
     blocks = int(made.integers(1, 4))
     counts = made.integers(1, 6, blocks)
-    table = Table(blocks)
+    table = MasterTable(blocks)
     scenarios = int(made.integers(0, 4))
     if scenarios:
         table.add_epigraph(made.random(scenarios), floor=-0.5)
@@ -31,7 +31,7 @@ def random_table(seed: int) -> Table:
     return table
 
 
-def judged(table: Table, columns: tuple[int, ...]) -> tuple[float, float]:
+def judged(table: MasterTable, columns: tuple[int, ...]) -> tuple[float, float]:
     """Cost and total shortfall of a choice, by the definition."""
     value = table.coefficients[:, list(columns)].sum(1)
     ruled = table.epigraph_of < 0

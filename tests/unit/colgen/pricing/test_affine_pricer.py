@@ -8,8 +8,12 @@ from scipy.optimize import linprog, minimize
 
 from cg4ai.colgen.pricing.exact.affine import AffinePricer
 from cg4ai.colgen.pricing.exact.affine_problem import AffineProblem, Standardiser
-from cg4ai.colgen.pricing.exact.ball import Quadratic
-from cg4ai.colgen.pricing.reduced_cost import all_values, block_outputs, reduced_costs
+from cg4ai.colgen.pricing.exact.ball import BallQuadratic
+from cg4ai.colgen.pricing.reduced_cost import (
+    compute_all_values,
+    compute_block_outputs,
+    compute_reduced_costs,
+)
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -83,9 +87,9 @@ def test_no_member_of_the_class_beats_the_bound(seed, loss, radius):
     request = random_request(rng, loss)
     result = AffinePricer(4, 3, radius=radius, extra=2).price(request)
     others = random_members(rng, request, radius, 400)
-    costs = reduced_costs(request, others, np.zeros(400, np.int64))
+    costs = compute_reduced_costs(request, others, np.zeros(400, np.int64))
     assert costs.min() >= result.lower_bound[0]
-    own = reduced_costs(request, result.members, result.blocks)
+    own = compute_reduced_costs(request, result.members, result.blocks)
     assert own.min() >= result.lower_bound[0]
     if loss != "absolute":  # not smooth: the bound holds but is loose
         assert own.min() - result.lower_bound[0] <= 1e-8 * (1 + abs(own.min()))
@@ -99,7 +103,7 @@ def test_the_minimum_agrees_with_scipy(loss, radius):
 
     def cost(flat):
         weights, bias = standardiser.original(flat.reshape(1, 5, 3))
-        return reduced_costs(request, affine(weights, bias), np.zeros(1, np.int64))[0]
+        return compute_reduced_costs(request, affine(weights, bias), np.zeros(1, np.int64))[0]
 
     found = minimize(
         cost,
@@ -131,7 +135,7 @@ def test_quadratics_over_the_ball_meet_the_optimality_conditions(seed, rank, rad
     rng = np.random.default_rng(seed)
     root = rng.normal(size=(4, rank))
     matrix, linear = root @ root.T, rng.normal(size=(4, 2))
-    point = Quadratic.of(matrix).minimum(linear, radius)
+    point = BallQuadratic.of(matrix).minimise(linear, radius)
     gradient = 2 * matrix @ point + linear
     norm = np.linalg.norm(point)
     assert norm <= radius * (1 + 1e-12)
@@ -153,7 +157,7 @@ def test_mixture_epigraph_and_slack_phase_are_linear_and_exact():
     )
     for request in (mixture, slack, epigraph):
         result = AffinePricer(4, 2, radius=2.0).price(request)
-        costs = reduced_costs(request, result.members, result.blocks)
+        costs = compute_reduced_costs(request, result.members, result.blocks)
         for block in range(2):
             best = costs[result.blocks == block].min()
             assert best == pytest.approx(result.lower_bound[block], abs=1e-9)
@@ -169,7 +173,7 @@ def test_the_collapsed_mixture_is_proposed():
     ensemble = Ensemble((Part(members, np.zeros(3, np.int64), weights),), layout)
     request = random_request(rng, "squared", ensemble=ensemble)
     problem = AffineProblem(request, radius=2.0, tolerance=1e-12, newton_size=500)
-    (collapsed,) = problem.collapsed()
+    (collapsed,) = problem.collapse_mixture()
     slopes, bias = problem.standardiser.original(collapsed[None])
     inputs = rng.normal(size=(6, 4))
     outputs = affine(slopes, bias).outputs(torch.as_tensor(inputs))[0].numpy()
@@ -189,8 +193,10 @@ class ColumnGeneration:
         count, groups = len(self.blocks), len(layout)
         costs, values = np.empty(0), np.zeros((m, 0))
         if self.members is not None:
-            values = all_values(self.rows, self.members, self.blocks, "cpu")
-            full = block_outputs(self.objective.inputs, layout, self.members, self.blocks, "cpu")
+            values = compute_all_values(self.rows, self.members, self.blocks, "cpu")
+            full = compute_block_outputs(
+                self.objective.inputs, layout, self.members, self.blocks, "cpu"
+            )
             costs = np.empty(count)
             for block, positions in enumerate(layout.blocks):
                 mine = np.flatnonzero(self.blocks == block)
@@ -232,7 +238,7 @@ class ColumnGeneration:
             self.bound = max(self.bound, solved.fun + np.minimum(result.lower_bound, 0).sum())
             if solved.fun - self.bound <= gap:
                 break
-            costs = reduced_costs(request, result.members, result.blocks)
+            costs = compute_reduced_costs(request, result.members, result.blocks)
             whole = costs[result.groups == 0].sum() < -1e-9
             self.admit(result, (result.groups < 0) & (costs < -1e-9) | (result.groups == 0) & whole)
         return solved.fun
@@ -317,8 +323,8 @@ def test_the_default_radius_leaves_room_around_the_best_fit():
     request = random_request(np.random.default_rng(1), "squared")
     design = Standardiser.of(request.objective.inputs).design(request.objective.inputs)
     fit = np.linalg.lstsq(design, request.objective.targets, rcond=None)[0]
-    assert AffinePricer(4, 3).radius_for(request) == pytest.approx(10 + 10 * np.linalg.norm(fit))
-    assert AffinePricer(4, 3, radius=2.5).radius_for(request) == 2.5
+    assert AffinePricer(4, 3).choose_radius(request) == pytest.approx(10 + 10 * np.linalg.norm(fit))
+    assert AffinePricer(4, 3, radius=2.5).choose_radius(request) == 2.5
 
 
 def test_what_does_not_fit_is_refused():

@@ -9,7 +9,12 @@ import pytest
 import torch
 
 from cg4ai.colgen.pricing.gradient import pricer as pricing
-from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, _Step, laid_out, train_captured
+from cg4ai.colgen.pricing.gradient.cuda_graphs import (
+    NotRecorded,
+    _AdamStep,
+    build_segmented_training,
+    train_captured,
+)
 from cg4ai.colgen.pricing.gradient.losses import Trainer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training, train
@@ -17,7 +22,7 @@ from cg4ai.errors import FitWarning, out_of_memory
 from cg4ai.layout import Layout
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.objectives import Epigraph, Objective, Supervised
-from cg4ai.parallel import fan_out, own_stream
+from cg4ai.parallel import fan_out, use_own_stream
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Duals
 from cg4ai.rules import Concave, Linear
@@ -41,7 +46,7 @@ def test_recorded_steps_are_the_steps_of_plain_training(weight_decay):
 
     plain = train(start, loss, training, models=2)
     current = {name: value.clone() for name, value in start.items()}
-    step = _Step(current, loss, training, 1)
+    step = _AdamStep(current, loss, training, 1)
     for _ in range(30):
         step()
     for name, value in plain.items():
@@ -82,8 +87,8 @@ def test_the_laid_out_loss_is_the_guided_loss():
     made = trainer()
     parameters = ARCHITECTURE.initialise(4, generator(1))
     made.fixed = made.batch(None)  # all data, as below, whatever their order
-    expected = made.guided_loss(parameters, 0)
-    data = laid_out(made, 3, 20)
+    expected = made.compute_guided_loss(parameters, 0)
+    data = build_segmented_training(made, 3, 20)
     data.lay_out(1)
     places = data.buffers["inputs"].shape
     assert places == (3, 20, 2)
@@ -97,7 +102,7 @@ def test_the_laid_out_loss_is_the_guided_loss():
 def test_inputs_that_follow_the_group_are_laid_out_too():
     made = trainer(attack_every=10, refresh_every=5)
     parameters = ARCHITECTURE.initialise(4, generator(1))
-    data = laid_out(made, 5, 20)
+    data = build_segmented_training(made, 5, 20)
     data.lay_out(1)
     shapes = {name: buffer.shape for name, buffer in data.buffers.items()}
     made.attack(parameters, 5)
@@ -108,11 +113,11 @@ def test_inputs_that_follow_the_group_are_laid_out_too():
     data.buffers["inputs"][0] = made.fixed[0].inputs
     data.buffers["targets"][0] = made.fixed[0].targets
     got = data.loss(parameters, torch.zeros(1, dtype=torch.int64))
-    torch.testing.assert_close(got, made.guided_loss(parameters, 5))
+    torch.testing.assert_close(got, made.compute_guided_loss(parameters, 5))
 
 
 def test_a_step_gets_the_batch_that_plain_training_would_draw():
-    data, plain = laid_out(trainer(batch_size=7), 5, 20), trainer(batch_size=7)
+    data, plain = build_segmented_training(trainer(batch_size=7), 5, 20), trainer(batch_size=7)
     data.lay_out(3)  # of 20 images 3 x 7 are drawn, some of them twice
     for step in range(3):
         batch, _ = plain.batch(7)
@@ -133,7 +138,7 @@ def test_a_sampler_for_any_device_is_asked_once_for_many_steps():
 
     made = trainer(batch_size=7)
     made.objective = Epigraph(INPUTS, None, sampler=Uniform())
-    data = laid_out(made, 5, 20)
+    data = build_segmented_training(made, 5, 20)
     data.lay_out(4)
     assert asked == [(28, "cpu")]
     drawn = data.buffers["inputs"]
@@ -145,16 +150,16 @@ def test_a_sampler_for_any_device_is_asked_once_for_many_steps():
 
 
 def test_what_needs_changing_shapes_is_not_laid_out():
-    assert laid_out(trainer(batch_size=None), 3, 20) is None
+    assert build_segmented_training(trainer(batch_size=None), 3, 20) is None
 
 
 def test_attacks_that_may_find_concave_rows_are_not_laid_out():
     made = trainer(attack_every=5)
-    assert laid_out(made, 5, 20) is not None
+    assert build_segmented_training(made, 5, 20) is not None
     concave = Concave(Box([-1.0, -1.0], [1.0, 1.0]), lambda outputs: outputs.amin(-1), 0.0)
     concave.check(2, 3)
     made.request = replace(made.request, requirements=(*made.request.requirements, concave))
-    assert laid_out(made, 5, 20) is None
+    assert build_segmented_training(made, 5, 20) is None
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -213,7 +218,7 @@ def test_graphs_of_several_threads_give_what_they_give_one_by_one():
             return ((parameters["a"] - self.goal) ** 2).sum(1)
 
     def trained(goal):
-        with own_stream("cuda"):
+        with use_own_stream("cuda"):
             start = {"a": torch.zeros(1, 2, device="cuda")}
             return train_captured(start, Towards(goal), Training(60, 0.05, "onecycle"), models=1)
 

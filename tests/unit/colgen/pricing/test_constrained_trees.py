@@ -20,7 +20,7 @@ from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import TreeMembers, from_sklearn
-from cg4ai.members.tree_arrays import repaired
+from cg4ai.members.tree_arrays import repair_leaves
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Curvature, Monotone
 from cg4ai.rules.rows import RowSet
@@ -163,15 +163,15 @@ def test_leaves_that_rounding_put_out_of_order_are_put_back(size):
     assert isinstance(members, TreeMembers)
     assert worst_split(members, 0, 1) <= 0
     signs = np.array([[1, -1, 0, 0]])
-    assert repaired(members, signs) is members
+    assert repair_leaves(members, signs) is members
     noise = size * torch.as_tensor(RNG.uniform(-1, 1, members.value.shape))
     shaken = members.with_tensors({**members.tensors(), "value": members.value + noise})
     assert max(worst_split(shaken, 0, 1), worst_split(shaken, 1, -1)) > 0
     if size > 1e-3:
         with pytest.raises(InvalidInput, match="more than rounding does"):
-            repaired(shaken, signs)
+            repair_leaves(shaken, signs)
         return
-    again = repaired(shaken, signs)
+    again = repair_leaves(shaken, signs)
     assert worst_split(again, 0, 1) <= 0
     assert worst_split(again, 1, -1) <= 0
     assert float((again.value - shaken.value).abs().max()) <= size

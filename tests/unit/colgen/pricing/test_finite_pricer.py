@@ -4,7 +4,7 @@ import torch
 from pricing_requests import make_request, point_rows
 
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
-from cg4ai.colgen.pricing.reduced_cost import price_terms, reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_price_terms, compute_reduced_costs
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -98,7 +98,7 @@ def test_reduced_costs_agree_with_the_definition(rng, candidates, kind):
         objective, rows, duals=duals, gammas=[0.7, -1.1], loss_weight=0.6, ensemble=ensemble
     )
     blocks = np.array([0, 1, 1, 0, 1, 0, 0])
-    found = reduced_costs(request, candidates, blocks)
+    found = compute_reduced_costs(request, candidates, blocks)
     for number, block in enumerate(blocks):
         width = len(LAYOUT.blocks[block])
 
@@ -112,7 +112,7 @@ def test_without_a_mixture_a_member_is_charged_its_own_loss(rng, candidates):
     inputs, targets = rng.normal(size=(9, 4)), rng.normal(size=(9, 2))
     rows = RowSet(Layout.single(2))
     costs = [
-        reduced_costs(
+        compute_reduced_costs(
             make_request(Supervised(inputs, targets, kind=kind), rows, duals=[]),
             candidates,
             np.zeros(7, np.int64),
@@ -129,11 +129,11 @@ def test_concave_rows_use_each_members_own_value(rng, candidates):
     objective = Supervised(inputs, np.zeros((4, 2)), loss="none")
     duals = np.array([1.0, 0.0, 2.0, 0.5])
     request = make_request(objective, RowSet(layout, [concave]), duals=duals)
-    found = reduced_costs(request, candidates, np.zeros(7, np.int64))
+    found = compute_reduced_costs(request, candidates, np.zeros(7, np.int64))
     outputs = candidates.outputs(torch.as_tensor(inputs)).numpy()
     np.testing.assert_allclose(found, -(outputs.min(2) * duals).sum(1))
     with pytest.raises(InvalidInput, match="pairwise"):
-        price_terms(request)
+        compute_price_terms(request)
 
 
 def test_concave_rows_over_several_blocks_are_refused(rng, candidates):
@@ -143,7 +143,7 @@ def test_concave_rows_over_several_blocks_are_refused(rng, candidates):
         Supervised(inputs, np.zeros((2, 3)), loss="none"), RowSet(LAYOUT, [concave]), duals=[1, 1]
     )
     with pytest.raises(InvalidInput, match="one block"):
-        reduced_costs(request, candidates, np.zeros(7, np.int64))
+        compute_reduced_costs(request, candidates, np.zeros(7, np.int64))
 
 
 def test_proposes_the_best_of_each_block_and_bounds_all(rng):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -50,7 +50,7 @@ def classes_request(**changes: Any) -> PricingRequest:
 
 def costs_of(request: PricingRequest, result: PricingResult) -> Array:
     assert result.members is not None
-    return reduced_costs(request, result.members, result.blocks)
+    return compute_reduced_costs(request, result.members, result.blocks)
 
 
 def by_scipy(request: PricingRequest) -> float:

@@ -11,7 +11,7 @@ from pricing_requests import make_request, point_rows
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, Settings, solve
 from cg4ai.colgen.pricing.exact import relu_units as units
 from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -71,7 +71,7 @@ def test_the_best_member_is_that_of_all_corners(seed, features, outputs):
 
     assert result.lower_bound[0] <= expected + 1e-12
     assert result.lower_bound[0] >= expected - 0.5 * abs(expected)  # coarse: members improve much
-    costs = reduced_costs(request, result.members, result.blocks)
+    costs = compute_reduced_costs(request, result.members, result.blocks)
     assert costs.min() == pytest.approx(expected, abs=1e-7)
 
 
@@ -81,8 +81,8 @@ def test_bounds_of_units_are_tight_and_never_above_the_best(seed, features):
     rng = np.random.default_rng(seed)
     design = np.column_stack([rng.normal(size=(9, features)), np.ones(9)])
     prices = rng.normal(size=9)
-    best = min(0.0, units.worth(every_corner(design), design, prices[:, None]).min())
-    found = units.best_unit(design, prices, rng.normal(size=features + 1) / 10)
+    best = min(0.0, units.compute_worth(every_corner(design), design, prices[:, None]).min())
+    found = units.find_best_unit(design, prices, rng.normal(size=features + 1) / 10)
     assert found.bound <= best
     assert found.bound == pytest.approx(best, abs=1e-6)
     assert found.worth == pytest.approx(best, abs=1e-6)
@@ -94,8 +94,8 @@ def test_a_bound_holds_where_the_program_is_cut_short(monkeypatch):
     design = np.column_stack([rng.normal(size=(14, 2)), np.ones(14)])
     prices = rng.normal(size=14)
     monkeypatch.setattr(units, "NODES", 1)
-    found = units.best_unit(design, prices, np.zeros(3))
-    assert found.bound <= units.worth(every_corner(design), design, prices[:, None]).min()
+    found = units.find_best_unit(design, prices, np.zeros(3))
+    assert found.bound <= units.compute_worth(every_corner(design), design, prices[:, None]).min()
     assert np.isfinite(found.bound)
 
 

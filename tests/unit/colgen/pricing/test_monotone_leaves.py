@@ -6,7 +6,7 @@ import torch
 from sklearn.ensemble import GradientBoostingRegressor
 
 from cg4ai import ConstrainedRegressor
-from cg4ai.colgen.pricing.quantiles import made_monotone
+from cg4ai.colgen.pricing.quantiles import make_monotone
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.trees import TreeMembers
@@ -23,7 +23,7 @@ HIGH = LOW + RANDOM.exponential(size=(3000, 2)) * [1, 0]
 def test_no_pair_goes_the_wrong_way(sign: int) -> None:
     members = from_sklearn(GradientBoostingRegressor(n_estimators=20).fit(X, Y))
     assert isinstance(members, TreeMembers)
-    made = made_monotone(members, np.array([sign, 0]))
+    made = make_monotone(members, np.array([sign, 0]))
     before, after = (made.outputs(torch.as_tensor(at))[0, :, 0].numpy() for at in (LOW, HIGH))
     assert float((sign * (before - after)).max()) <= 0
 
@@ -31,7 +31,7 @@ def test_no_pair_goes_the_wrong_way(sign: int) -> None:
 def test_leaves_in_order_stay_as_they_are() -> None:
     members = from_sklearn(GradientBoostingRegressor(n_estimators=5, max_depth=1).fit(X, X[:, 0]))
     assert isinstance(members, TreeMembers)
-    made = made_monotone(members, np.array([1, 1]))
+    made = make_monotone(members, np.array([1, 1]))
     assert torch.equal(made.value, members.value)
 
 

@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.tree import DecisionTreeClassifier
 
-from cg4ai.colgen.pricing.nested_classes import nested_member, nesting_of
+from cg4ai.colgen.pricing.nested_classes import find_nesting, fit_nested_member
 from cg4ai.colgen.pricing.trees import TreePricer
-from cg4ai.ensemble.shapes import obstacle
+from cg4ai.ensemble.shapes import find_obstacle
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import NestedMembers
@@ -66,7 +66,7 @@ def test_members_are_the_libraries_binary_models_composed(name, output):
     shape = Monotone({0: 1, 1: -1}, output=output, ordered=output is None)
     members = priced(model(name), shape)
     assert isinstance(members, NestedMembers)
-    assert not obstacle(members, shape)
+    assert not find_obstacle(members, shape)
     if output is None:
         reached = [bound(name, DIRECTIONS).fit(X, k <= GRADES) for k in (1, 2, 3)]
         chances = -np.sort(-np.stack([one.predict_proba(X)[:, 1] for one in reached], 1), axis=1)
@@ -86,7 +86,7 @@ def test_members_are_the_libraries_binary_models_composed(name, output):
     for chosen in columns:
         before, after = (outputs(members, x)[:, chosen].sum(1) for x in (low, high))
         assert (after >= before - 1e-12).all()
-    assert obstacle(members, Monotone({2: 1}, output=output, ordered=output is None))
+    assert find_obstacle(members, Monotone({2: 1}, output=output, ordered=output is None))
 
 
 @pytest.mark.parametrize("name", ["tree", "boosting", "xgboost"])
@@ -96,21 +96,21 @@ def test_classes_that_are_not_there_have_no_chance(name, output, classes):
     shape = Monotone({0: 1}, output=output, ordered=output is None)
     signs = np.tile(np.array([1, 0, 0, 0]), (4, 1))
     labels = np.array(classes)[GRADES % len(classes)]
-    made = nested_member(
-        model(name), (X, labels, None), nesting=nesting_of([shape], 4), signs=signs
+    made = fit_nested_member(
+        model(name), (X, labels, None), nesting=find_nesting([shape], 4), signs=signs
     )
     found = outputs(made, X)
     np.testing.assert_allclose(found.sum(1), 1)
     absent = [k for k in range(4) if k not in classes]
     assert np.abs(found[:, absent]).max() < 1e-6 if output is not None else True
-    assert not obstacle(made, shape)
+    assert not find_obstacle(made, shape)
 
 
 def test_weights_count():
     weights = RNG.uniform(0.1, 5, 400)
     signs = np.tile(DIRECTIONS, (4, 1))
-    made = nested_member(
-        model("boosting"), (X, GRADES, weights), nesting=nesting_of([ORDERED], 4), signs=signs
+    made = fit_nested_member(
+        model("boosting"), (X, GRADES, weights), nesting=find_nesting([ORDERED], 4), signs=signs
     )
     top = bound("boosting", DIRECTIONS).fit(X, GRADES >= 3, sample_weight=weights)
     part = made.inner.take(np.array([2]))
@@ -144,4 +144,4 @@ def test_several_features_of_one_class_may_be_bound_by_several_rules():
         Supervised(X, GRADES, "log_loss"), RowSet(Layout.single(4)), duals=[], gammas=[1e6]
     )
     members = TreePricer(HISTOGRAMS, scales=(1.0,)).with_shapes(shapes).price(request).members
-    assert not any(obstacle(members, shape) for shape in shapes)
+    assert not any(find_obstacle(members, shape) for shape in shapes)

@@ -12,7 +12,7 @@ import torch
 import cg4ai
 from cg4ai import Problem, Settings
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
-from cg4ai.colgen.pricing.reduced_cost import price_terms, reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_price_terms, compute_reduced_costs
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.layout import Layout
@@ -49,7 +49,7 @@ def test_the_loop_admits_by_what_pricers_are_told(kind: str, form: str) -> None:
     start = [(ConstantMembers(np.array([[0.5, 0.5]]), 2), np.zeros(1, np.int64))]
     problem = Problem(objective, rules, [pricer], Layout.single(2), start=start)
     work = Workspace(
-        CompiledProblem.as_stated(problem), Settings(column_limit=1)
+        CompiledProblem.from_problem(problem), Settings(column_limit=1)
     )  # no room: nothing enters
     work.start()
     solution = work.solve_master()
@@ -65,13 +65,13 @@ def test_the_loop_admits_by_what_pricers_are_told(kind: str, form: str) -> None:
         ensemble=work.ensemble(solution),
         device="cpu",
     )
-    told = reduced_costs(request, members, blocks)
+    told = compute_reduced_costs(request, members, blocks)
     for number, expected in enumerate(told):
         alone = PricingResult(members.take(np.array([number])), blocks[:1], np.full(1, -1))
         admitted = work.admit(alone, solution, charge_loss=True)
         assert admitted.best == pytest.approx(expected, rel=1e-9, abs=1e-9)
     if form == "pairwise":  # linear rows: prices by output give the same number
-        terms = price_terms(request)
+        terms = compute_price_terms(request)
         outputs = members.outputs(torch.as_tensor(terms.inputs)).numpy()
         linear = np.einsum("mkr,kr->m", outputs, terms.prices)
         own = (

@@ -10,10 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
-from cg4ai.colgen.pricing.gradient.cuda_graphs import laid_out
+from cg4ai.colgen.pricing.gradient.cuda_graphs import build_segmented_training
 from cg4ai.colgen.pricing.gradient.losses import Trainer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
-from cg4ai.colgen.pricing.gradient.rows import SUMMED, RowDraws, chances, draw, ready
+from cg4ai.colgen.pricing.gradient.rows import (
+    SUMMED,
+    RowDraws,
+    compute_chances,
+    draw_indices,
+    prepare_rows,
+)
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
@@ -34,7 +40,7 @@ NETWORK = NetworkArchitecture(2, 3, hidden=(4,))
 )
 def test_chances_are_proportional_up_to_certainty_and_sum_to_the_count(weights, count):
     weights = np.array(weights)
-    chance = chances(weights, count)
+    chance = compute_chances(weights, count)
     positive = np.count_nonzero(weights)
     assert chance.sum() == pytest.approx(min(count, positive), rel=1e-9)
     assert np.all((chance >= 0) & (chance <= 1))
@@ -49,19 +55,19 @@ def test_chances_are_proportional_up_to_certainty_and_sum_to_the_count(weights, 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_each_draw_has_different_rows_as_many_as_the_chances_sum_to(seed):
-    chance = chances(np.random.default_rng(seed).random(50) ** 4, 7)
-    picked = draw(chance, generator(seed))
+    chance = compute_chances(np.random.default_rng(seed).random(50) ** 4, 7)
+    picked = draw_indices(chance, generator(seed))
     assert len(picked) == 7
     assert len(np.unique(picked)) == 7
     assert set(np.flatnonzero(chance >= 1)) <= set(picked)
 
 
 def test_rows_are_drawn_as_often_as_their_chances_say():
-    chance = chances(np.array([5.0, 1.0, 0.5, 0.5, 0.25, 0.75]), 3)
+    chance = compute_chances(np.array([5.0, 1.0, 0.5, 0.5, 0.25, 0.75]), 3)
     made = generator(1)
     count = np.zeros(6)
     for _ in range(4000):
-        count[draw(chance, made)] += 1
+        count[draw_indices(chance, made)] += 1
     assert count[0] == 4000
     spread = np.sqrt(chance * (1 - chance) / 4000)
     assert np.all(np.abs(count / 4000 - chance) <= 4 * spread)
@@ -156,7 +162,7 @@ def test_up_to_the_limit_nothing_is_drawn():
     for pricer in (replace(PRICER, row_limit=len(rows)), replace(PRICER, row_limit=10_000)):
         trainer, request = trainer_of(pricer, rows, guide)
         before = trainer.made.get_state()
-        losses.append(trainer.guided_loss(parameters, 0))
+        losses.append(trainer.compute_guided_loss(parameters, 0))
         assert trainer.draws is None
         assert torch.equal(before, trainer.made.get_state())
         torch.testing.assert_close(losses[-1], full_terms(pricer, request, parameters)[0])
@@ -181,7 +187,7 @@ def test_graphs_of_fixed_shape_are_not_for_drawn_rows():
     for limit in (10, 40):
         pricer = replace(PRICER, row_limit=limit, batch_size=8)
         trainer = Trainer(pricer, request, generator(5))
-        found.append(laid_out(trainer, 5, 10))
+        found.append(build_segmented_training(trainer, 5, 10))
     assert found[0] is None
     assert found[1] is not None
 
@@ -192,7 +198,7 @@ def test_concave_rows_of_one_requirement_become_one_batch():
     draws = RowDraws(
         list(zip(rows.batches, weights, weights, strict=True)),
         10,
-        ready=lambda entry: ready(entry, torch.as_tensor, headroom=0.0, weight=1.0),
+        ready=lambda entry: prepare_rows(entry, torch.as_tensor, headroom=0.0, weight=1.0),
         hinge_only=True,
     )
     assert [len(part.needed) for part in draws.single] == [12, 40]
@@ -215,7 +221,7 @@ def test_rows_over_many_inputs_are_in_every_step():
         name: value.to(torch.float64) for name, value in NETWORK.initialise(6, generator(3)).items()
     }
     expected, _ = full_terms(trainer.pricer, request, parameters)
-    torch.testing.assert_close(trainer.guided_loss(parameters, 0), expected)
+    torch.testing.assert_close(trainer.compute_guided_loss(parameters, 0), expected)
 
 
 def test_training_with_drawn_rows_meets_them():
@@ -245,12 +251,12 @@ def test_a_sum_over_many_inputs_is_drawn_without_bias():
     rate = Rate(made.normal(size=(count, 2)), np.arange(count) % 7 > 0, output=0, tolerance=0.1)
     rate.check(2, 1)
     rows = rate.rows(0)
-    entry = ready((rows, np.ones(2), np.ones(2)), torch.as_tensor, headroom=0.0, weight=1.0)
+    entry = prepare_rows((rows, np.ones(2), np.ones(2)), torch.as_tensor, headroom=0.0, weight=1.0)
     outputs = (entry.inputs[:, :1] ** 2 + entry.inputs[:, 1:]).double()
     exact = entry.values(outputs)
     seed, found = generator(0), []
     for _ in range(300):
-        few = entry.sampled(seed)
+        few = entry.sample_inputs(seed)
         assert len(few.inputs) == SUMMED
         found.append(few.values((few.inputs[:, :1] ** 2 + few.inputs[:, 1:]).double()))
     drawn = torch.stack(found)

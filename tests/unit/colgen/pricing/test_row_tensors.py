@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.colgen.pricing.gradient.rows import SimpleRows, joined, ready
+from cg4ai.colgen.pricing.gradient.rows import SimpleRows, join_rows, prepare_rows
 from cg4ai.rules import Margin, Rate
 from cg4ai.rules.rows import LinearRows
 
@@ -24,7 +24,7 @@ def linear(count, inputs, *, index=None):
 def made_ready(rows, hinge=None, guide=None):
     hinge = MADE.random(len(rows)) if hinge is None else hinge
     guide = MADE.random(len(rows)) if guide is None else guide
-    return ready((rows, hinge, guide), torch.as_tensor, headroom=0.5, weight=2.0)
+    return prepare_rows((rows, hinge, guide), torch.as_tensor, headroom=0.5, weight=2.0)
 
 
 def outputs_at(rows):
@@ -55,14 +55,14 @@ def test_simple_rows_keep_values_bounds_and_weights(case):
     torch.testing.assert_close(spread.values(outputs_at(spread)), expected)
     np.testing.assert_allclose(found.needed, rows.bounds + 0.5)
     np.testing.assert_allclose(found.hinge, 2.0 * hinge)
-    np.testing.assert_allclose(found.scaled(3.0).hinge, 6.0 * hinge)
+    np.testing.assert_allclose(found.scale(3.0).hinge, 6.0 * hinge)
     np.testing.assert_allclose(found.guide, guide)
 
 
 def test_joined_rows_are_all_rows_in_order():
     parts = [case() for case in CASES]
     entries = [made_ready(rows) for rows in parts]
-    (one,) = joined(entries)
+    (one,) = join_rows(entries)
     expected = torch.cat([rows.values(outputs_at(rows)) for rows in parts], dim=-1)
     torch.testing.assert_close(one.values(outputs_at(one)), expected)
     for name in ("needed", "hinge", "guide"):
@@ -81,10 +81,10 @@ def test_rows_of_other_kinds_stay_apart():
     simple = made_ready(linear(4, 4))
     entries = [made_ready(rows) for rows in batches]
     assert not any(isinstance(entry, SimpleRows) for entry in entries)
-    first, *others = joined([entries[0], simple, entries[1]])
+    first, *others = join_rows([entries[0], simple, entries[1]])
     assert isinstance(first, SimpleRows)
     assert others == entries
     for entry, rows in zip(entries, batches, strict=True):
         outputs = outputs_at(rows)
         torch.testing.assert_close(entry.values(outputs), rows.values(outputs))
-    assert joined([]) == []
+    assert join_rows([]) == []

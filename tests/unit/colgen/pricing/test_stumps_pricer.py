@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
 from cg4ai.colgen.pricing.exact.stumps import BoxLeaves, SimplexLeaves, StumpPricer
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
@@ -69,7 +69,7 @@ def test_squared_loss_matches_a_naive_triple_loop(seed, repeated, outputs):
     assert result.lower_bound[0] <= expected - 5.0
     assert result.lower_bound[0] == pytest.approx(expected - 5.0, abs=1e-5)
     assert result.members is not None
-    costs = reduced_costs(request, result.members, result.blocks)
+    costs = compute_reduced_costs(request, result.members, result.blocks)
     assert costs.min() == pytest.approx(result.lower_bound[0], abs=1e-10)
 
 
@@ -123,7 +123,7 @@ def test_log_loss_stumps_match_every_split_solved_by_itself():
                 ).fun
             best = min(best, cost)
     assert result.lower_bound[0] == pytest.approx(best - 9.0, abs=1e-6)
-    costs = reduced_costs(request, result.members, result.blocks)
+    costs = compute_reduced_costs(request, result.members, result.blocks)
     assert costs.min() == pytest.approx(result.lower_bound[0], abs=1e-9)
 
 
@@ -149,7 +149,7 @@ def test_linear_prices_go_to_corners_for_epigraph_none_and_mixture(loss):
     members: Any = result.members
     values = members.value.numpy()[:, 0, 1:]
     assert set(np.unique(values)) <= {-1.0, 2.0}
-    costs = reduced_costs(request, result.members, result.blocks)
+    costs = compute_reduced_costs(request, result.members, result.blocks)
     np.testing.assert_allclose(costs, result.lower_bound[result.blocks], atol=1e-10)
     # No stump on a random sample of the class does better.
     for _ in range(200):
@@ -157,7 +157,7 @@ def test_linear_prices_go_to_corners_for_epigraph_none_and_mixture(loss):
         leaf = rng.uniform(-1, 2, size=2)
         stump = StumpPricer(3, 1)._members([_stump(feature, at, leaf)])
         for block in range(2):
-            cost = reduced_costs(request, stump, np.array([block]))[0]
+            cost = compute_reduced_costs(request, stump, np.array([block]))[0]
             assert cost >= result.lower_bound[block]
 
 
@@ -195,7 +195,7 @@ def test_thresholds_separate_neighbouring_floats():
         gammas=[1.0],
     )
     result = StumpPricer(1, 1).price(request)
-    assert reduced_costs(request, result.members, result.blocks)[0] == pytest.approx(-1.0)
+    assert compute_reduced_costs(request, result.members, result.blocks)[0] == pytest.approx(-1.0)
 
 
 def test_nothing_priced_gives_minus_gamma_and_no_member_when_that_is_not_negative():

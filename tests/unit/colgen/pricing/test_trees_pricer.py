@@ -9,7 +9,7 @@ from sklearn.ensemble import GradientBoostingRegressor, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
@@ -57,7 +57,7 @@ def classification(rng):
 def mixture_cost(request, ensemble):
     """Reduced cost of the mixture's only member: what a proposal must beat."""
     (part,) = ensemble.parts
-    return reduced_costs(request, part.members, part.blocks)[0]
+    return compute_reduced_costs(request, part.members, part.blocks)[0]
 
 
 REGRESSORS = [
@@ -80,7 +80,7 @@ def test_regressors_price_out_against_a_poor_mixture(estimator, kind):
     result = TreePricer(estimator).price(request)
     assert result.members is not None
     assert result.lower_bound is None
-    costs = reduced_costs(request, result.members, result.blocks)
+    costs = compute_reduced_costs(request, result.members, result.blocks)
     assert costs.max() < 0
     assert np.all(np.diff(costs) >= 0)
 
@@ -124,7 +124,7 @@ def test_classifiers_follow_the_classes_that_the_prices_favour(estimator):
         objective, rows, duals=duals, gammas=[mixture_cost(trial, ensemble)], ensemble=ensemble
     )
     result = TreePricer(estimator).price(request)
-    assert reduced_costs(request, result.members, result.blocks).min() < 0
+    assert compute_reduced_costs(request, result.members, result.blocks).min() < 0
     batch = rows.batches[0]
     outputs = result.members.outputs(torch.as_tensor(batch.inputs))
     assert float(batch.values(outputs).mean()) > 1 / 3
@@ -139,7 +139,7 @@ def test_rows_alone_are_enough():
         rows = regression(rng)[1]
         request = make_request(objective, rows, duals=np.ones(10))
         result = TreePricer(DecisionTreeRegressor(max_depth=3)).price(request)
-        assert reduced_costs(request, result.members, result.blocks).min() < 0
+        assert compute_reduced_costs(request, result.members, result.blocks).min() < 0
 
 
 def test_without_prices_or_loss_nothing_is_proposed():
@@ -163,7 +163,7 @@ def test_concave_rows_are_followed_by_their_gradient():
         ensemble=constant_ensemble([0.0, 0.1], 2),
     )
     result = TreePricer(DecisionTreeRegressor(), scales=(0.05,)).price(request)
-    assert reduced_costs(request, result.members, result.blocks)[0] < 0
+    assert compute_reduced_costs(request, result.members, result.blocks)[0] < 0
 
 
 def test_the_same_seed_gives_the_same_members():

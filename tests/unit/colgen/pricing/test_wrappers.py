@@ -9,7 +9,7 @@ import pytest
 
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.schedules import ENOUGH, FreshThenRefined
+from cg4ai.colgen.pricing.schedules import ENOUGH, TwoStagePricer
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Mixture, Part
@@ -63,12 +63,12 @@ def of_the_kind() -> Members:
 def test_members_are_refined_once_there_are_rules_and_a_mixture(
     asked: PricingRequest, once: bool, proposed: int
 ) -> None:
-    found = FreshThenRefined((FRESH, REFINED), once=once).price(asked)
+    found = TwoStagePricer((FRESH, REFINED), once=once).price(asked)
     assert found.members is not None
     assert len(found.members) == proposed
 
 
 def test_dear_members_are_not_trained_a_second_time_without_rules() -> None:
-    found = FreshThenRefined((FRESH, REFINED), once=True).price(request(of_the_kind()))
+    found = TwoStagePricer((FRESH, REFINED), once=True).price(request(of_the_kind()))
     assert found.members is None
     assert found.note == ENOUGH

@@ -45,12 +45,12 @@ def mixture(seed: int, *, members: int = 2, hidden: int = 2, **how: Any) -> Ense
 
 def brute(network: ReluNetwork, rule: Array, limits: tuple[Array, Array], region: Any) -> float:
     """The largest `rule . y - max_p (limit_p + tilt_p . x)`: one LP for every sign pattern."""
-    total, (limit, tilt) = network.along(rule), limits
+    total, (limit, tilt) = network.combine_outputs(rule), limits
     box = region.box if isinstance(region, Polytope) else Box(*region.bounds())
     best = -np.inf
     for signs in itertools.product([False, True], repeat=len(total.weight)):
         active = np.array(signs)
-        slope, constant = total.by_signs(active)
+        slope, constant = total.restrict_to_signs(active)
         side = np.where(active, -1.0, 1.0)[:, None]
         rows = [np.column_stack([side * total.hidden, np.zeros(len(active))])]
         ends = [-side[:, 0] * total.offset]

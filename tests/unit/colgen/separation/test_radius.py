@@ -34,10 +34,10 @@ def brute(network: ReluNetwork, centre: Array, label: int) -> float:
     """The least r such that another output is as high somewhere within r; inf: nowhere."""
     best = np.inf
     for other in set(range(R)) - {label}:
-        total = network.along(np.eye(R)[other] - np.eye(R)[label])
+        total = network.combine_outputs(np.eye(R)[other] - np.eye(R)[label])
         for signs in itertools.product([False, True], repeat=len(total.weight)):
             active = np.array(signs)
-            slope, constant = total.by_signs(active)
+            slope, constant = total.restrict_to_signs(active)
             side = np.where(active, -1.0, 1.0)[:, None]
             rows = np.concatenate(
                 [

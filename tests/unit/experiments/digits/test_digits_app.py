@@ -11,7 +11,7 @@ import pytest
 
 import cg4ai
 from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
-from cg4ai.apps.explorer import explored
+from cg4ai.apps.explorer import write_explorer
 from cg4ai.apps.runner import perform
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.records import IterationRecord
@@ -204,7 +204,7 @@ def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) 
     assert whole.result.rows == len(images)
     assert whole.summary["withstand_train_before"] <= 1.0
     # these images are stored rounded, so a page can show no slack at them, and says so
-    explored(tmp_path / "whole", tmp_path / "page.html")
+    write_explorer(tmp_path / "whole", tmp_path / "page.html")
     assert "Its images are not in this page" in (tmp_path / "page.html").read_text()
     with pytest.raises(InvalidSettings, match="pixels: the run has 40, now 41"):
         perform(APPLICATION, replace(asked, pixels=41), out=tmp_path / "killed", resume=True)

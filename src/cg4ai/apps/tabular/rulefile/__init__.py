@@ -5,7 +5,7 @@ rule's number and the key.
 """
 
 from cg4ai.apps.protocol import Rule
-from cg4ai.apps.tabular.rulefile.entry import Subject, canonical
+from cg4ai.apps.tabular.rulefile.entry import Subject, normalise_label
 from cg4ai.apps.tabular.rulefile.read import read_rules, rule_files
 
-__all__ = ["Rule", "Subject", "canonical", "read_rules", "rule_files"]
+__all__ = ["Rule", "Subject", "normalise_label", "read_rules", "rule_files"]

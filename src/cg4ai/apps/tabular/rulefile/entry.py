@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from cg4ai.apps.csv_tables import CsvTable, as_number, listed
-from cg4ai.apps.tabular.encoding import Encoding
+from cg4ai.apps.csv_tables import CsvTable, as_number, format_list
+from cg4ai.apps.tabular.encoding import TableEncoding
 from cg4ai.errors import InvalidInput, check_names, did_you_mean
 from cg4ai.records import Array
 
@@ -50,16 +50,16 @@ class Subject:
     classification: bool
     table: CsvTable | None = None
     logits: bool = False
-    encoding: Encoding | None = None
+    encoding: TableEncoding | None = None
 
     def inputs(self, table: CsvTable) -> Array:
         """The features (n, d) of a table; without an encoding all its columns hold numbers."""
         if self.encoding is None:
-            return table.numbers(self.features)
+            return table.get_numbers(self.features)
         return self.encoding.inputs(table)
 
 
-def canonical(label: object) -> str:
+def normalise_label(label: object) -> str:
     """One spelling per class: whole numbers lose their decimal point, other texts stay."""
     text = str(label).strip()
     value = as_number(text)
@@ -87,7 +87,7 @@ class Entry:
         known = (*COMMON, *KEYS[self.kind])
         for key in content:
             if key not in known:
-                self.refuse(key, f"is unknown{did_you_mean(key, known)}; use {listed(known)}")
+                self.refuse(key, f"is unknown{did_you_mean(key, known)}; use {format_list(known)}")
         self.name = self.text("name", default=f"rule {number} ({self.kind})")
         check_names([self.name], f"{path}, rule {number}")
 
@@ -136,7 +136,9 @@ class Entry:
                 if what == "feature":
                     self._refuse_text(key, name)
                 hint = did_you_mean(name, known)
-                self.refuse(key, f"names the unknown {what} {name!r}{hint}; use {listed(known)}")
+                self.refuse(
+                    key, f"names the unknown {what} {name!r}{hint}; use {format_list(known)}"
+                )
             if isinstance(number, bool) or not isinstance(number, int | float):
                 self.refuse(
                     key, f"gives {what} {name!r} the value {json.dumps(number)}, not a number"
@@ -152,6 +154,7 @@ class Entry:
                     key,
                     f"names the column {name!r}, which holds text: each of its values is a feature "
                     f"of its own, 1 where it stands and else 0; name one of these "
-                    f"({listed(column.features)}), or write the column as numbers where its values "
+                    f"({format_list(column.features)}), or write the column as numbers where "
+                    "its values "
                     "have an order",
                 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from cg4ai.apps.csv_tables import listed
-from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
+from cg4ai.apps.csv_tables import format_list
+from cg4ai.apps.tabular.rulefile.entry import Entry, normalise_label
 from cg4ai.apps.tabular.rulefile.numbers import bound_of, coefficients_of
 from cg4ai.errors import did_you_mean
 from cg4ai.rules import (
@@ -65,9 +65,9 @@ def _curvature(entry: Entry) -> Requirement:
 def _of_subject(entry: Entry, shape: Shape) -> Requirement:
     """By positions; of two classes the second is meant where none is named."""
     subject = entry.subject
-    known = shape.named(subject.features, subject.outputs)
+    known = shape.resolve_names(subject.features, subject.outputs)
     if subject.classification:
-        return known.of_classes(max(2, len(subject.outputs)), logits=subject.logits)
+        return known.for_classes(max(2, len(subject.outputs)), logits=subject.logits)
     return known
 
 
@@ -86,10 +86,12 @@ def _features(entry: Entry) -> dict[str, int]:
 
 def _output(entry: Entry) -> str | None:
     known, given = entry.subject.outputs, entry.content.get("output")
-    if given is not None and canonical(given) not in known:
+    if given is not None and normalise_label(given) not in known:
         hint = did_you_mean(str(given), known)
-        entry.refuse("output", f"must be one of {listed(known)}, got {json.dumps(given)}{hint}")
-    return None if given is None else canonical(given)
+        entry.refuse(
+            "output", f"must be one of {format_list(known)}, got {json.dumps(given)}{hint}"
+        )
+    return None if given is None else normalise_label(given)
 
 
 def _outputs(entry: Entry) -> list[int] | None:
@@ -99,12 +101,12 @@ def _outputs(entry: Entry) -> list[int] | None:
     if given is None:
         return None
     if not isinstance(given, list):
-        entry.refuse("outputs", f"must be a list of {listed(known)}, got {json.dumps(given)}")
+        entry.refuse("outputs", f"must be a list of {format_list(known)}, got {json.dumps(given)}")
     for one in given:
-        if canonical(one) not in known:
+        if normalise_label(one) not in known:
             hint = did_you_mean(str(one), known)
-            entry.refuse("outputs", f"names {json.dumps(one)}{hint}; use {listed(known)}")
-    return [known.index(canonical(one)) for one in given]
+            entry.refuse("outputs", f"names {json.dumps(one)}{hint}; use {format_list(known)}")
+    return [known.index(normalise_label(one)) for one in given]
 
 
 EVERYWHERE: dict[str, Callable[[Entry], Requirement]] = {

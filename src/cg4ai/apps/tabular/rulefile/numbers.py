@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.csv_tables import listed
-from cg4ai.apps.tabular.rulefile.entry import Entry, canonical
+from cg4ai.apps.csv_tables import format_list
+from cg4ai.apps.tabular.rulefile.entry import Entry, normalise_label
 from cg4ai.records import Array
 from cg4ai.rules import AffineBound, AffineCoefficients, Largest, Smallest
 
@@ -39,12 +39,12 @@ def coefficients_of(entry: Entry) -> Array | AffineCoefficients:
     if value is None:
         if len(outputs) > 1:
             entry.refuse(
-                "coefficients", f"is missing; give {{output: number}} for {listed(outputs)}"
+                "coefficients", f"is missing; give {{output: number}} for {format_list(outputs)}"
             )
         return np.ones(1)
     if not isinstance(value, dict) or not value:
         entry.refuse("coefficients", f"needs {{output: number}}, got {json.dumps(value)}")
-    given = {canonical(name): number for name, number in value.items()}
+    given = {normalise_label(name): number for name, number in value.items()}
     if not any(isinstance(one, dict) for one in given.values()):
         return output_numbers(entry, "coefficients", given)
     entry.values("coefficients", dict.fromkeys(given, 0.0), outputs, "output")
@@ -61,7 +61,7 @@ def square_of(entry: Entry) -> Array:
     if not isinstance(value, dict) or not value:
         entry.refuse("square", f"needs {{output: {{output: number}}}}, got {json.dumps(value)}")
     outputs = entry.subject.outputs
-    given = {canonical(name): row for name, row in value.items()}
+    given = {normalise_label(name): row for name, row in value.items()}
     entry.values("square", dict.fromkeys(given, 0.0), outputs, "output")
     for name, row in given.items():
         if not isinstance(row, dict):
@@ -74,7 +74,7 @@ def output_numbers(entry: Entry, key: str, value: Any) -> Array:
     if not isinstance(value, dict):
         entry.refuse(key, f"needs {{output: number}}, got {json.dumps(value)}")
     outputs = entry.subject.outputs
-    plain = {canonical(name): number for name, number in value.items()}
+    plain = {normalise_label(name): number for name, number in value.items()}
     named = entry.values(key, plain, outputs, "output")
     return np.array([named.get(name, 0.0) for name in outputs])
 

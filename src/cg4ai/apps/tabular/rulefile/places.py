@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from cg4ai.apps.csv_tables import CsvTable, listed, read_csv
-from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, canonical
+from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
+from cg4ai.apps.tabular.rulefile.entry import PLACES, Entry, normalise_label
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool, Region
@@ -19,7 +19,7 @@ POOL_FROM = 2000  # more listed inputs than this enter the master only when viol
 
 
 @dataclass(frozen=True)
-class Place:
+class RuleScope:
     """Where a rule holds; for listed inputs also the table and rows that they come from."""
 
     inputs: Array | Pool | Region
@@ -27,7 +27,7 @@ class Place:
     rows: IntArray | None = None
 
 
-def place_of(entry: Entry) -> Place:
+def parse_scope(entry: Entry) -> RuleScope:
     """Where the rule of this object holds; rates and pairs are of all rows if unsaid."""
     if entry.kind in ("rate", "decision_rate", "difference"):
         return _rows(entry, entry.content.get("rows", "all"), lazily=False)
@@ -41,10 +41,10 @@ def place_of(entry: Entry) -> Place:
     value = entry.content[given[0]]
     if given[0] == "rows":
         return _rows(entry, value, lazily=True)
-    return Place(_box(entry, value) if given[0] == "box" else _ball(entry, value))
+    return RuleScope(_box(entry, value) if given[0] == "box" else _ball(entry, value))
 
 
-def _rows(entry: Entry, value: Any, *, lazily: bool) -> Place:
+def _rows(entry: Entry, value: Any, *, lazily: bool) -> RuleScope:
     if isinstance(value, str) and value != "all":
         table = read_csv(entry.path.parent / value)
         rows = np.arange(len(table))
@@ -53,7 +53,7 @@ def _rows(entry: Entry, value: Any, *, lazily: bool) -> Place:
         rows = _numbered(entry, value, table)
     inputs = entry.subject.inputs(table)[rows]
     pool = lazily and len(rows) > POOL_FROM
-    return Place(Pool(inputs) if pool else inputs, table, rows)
+    return RuleScope(Pool(inputs) if pool else inputs, table, rows)
 
 
 def _data(entry: Entry, key: str) -> CsvTable:
@@ -69,8 +69,8 @@ def _numbered(entry: Entry, value: Any, table: CsvTable) -> IntArray:
     if isinstance(value, dict) and value:
         keep = np.ones(len(table), bool)
         for column, wanted in value.items():
-            texts = [canonical(text) for text in table.cells_of(column)]
-            keep &= np.array([text == canonical(wanted) for text in texts])
+            texts = [normalise_label(text) for text in table.cells_of(column)]
+            keep &= np.array([text == normalise_label(wanted) for text in texts])
         if not keep.any():
             entry.refuse("rows", f"matches no row of {table.path}: {json.dumps(value)}")
         return np.flatnonzero(keep)
@@ -154,7 +154,7 @@ def _point(entry: Entry, key: str, value: Any, rest: Array | None) -> Array:
     point = entry.values(key, value, features, "feature")
     missing = [name for name in features if name not in point]
     if missing and rest is None:
-        entry.refuse(key, f"must name a value for every feature, it lacks {listed(missing)}")
+        entry.refuse(key, f"must name a value for every feature, it lacks {format_list(missing)}")
     if rest is None:
         return np.array([point[name] for name in features])
     return np.array([point.get(name, rest[i]) for i, name in enumerate(features)])

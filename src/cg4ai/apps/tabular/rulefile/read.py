@@ -9,9 +9,9 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 
-from cg4ai.apps.csv_tables import listed
+from cg4ai.apps.csv_tables import format_list
 from cg4ai.apps.protocol import Rule
-from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, canonical, kind_of
+from cg4ai.apps.tabular.rulefile.entry import Entry, Subject, kind_of, normalise_label
 from cg4ai.apps.tabular.rulefile.everywhere import EVERYWHERE
 from cg4ai.apps.tabular.rulefile.numbers import (
     bound_of,
@@ -19,7 +19,7 @@ from cg4ai.apps.tabular.rulefile.numbers import (
     output_numbers,
     square_of,
 )
-from cg4ai.apps.tabular.rulefile.places import Place, place_of
+from cg4ai.apps.tabular.rulefile.places import RuleScope, parse_scope
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import IntArray
 from cg4ai.rules import (
@@ -90,7 +90,7 @@ def _no_constant(name: str) -> NoReturn:
 
 def rules_of(entry: Entry) -> list[Rule]:
     """The rules that one object of the file stands for."""
-    make: dict[str, Callable[[Entry, Place], list[Requirement]]] = {
+    make: dict[str, Callable[[Entry, RuleScope], list[Requirement]]] = {
         "probability": _probability,
         "margin": _margin,
         "linear": _linear,
@@ -101,7 +101,7 @@ def rules_of(entry: Entry) -> list[Rule]:
     try:
         if entry.kind in EVERYWHERE:
             return [Rule(EVERYWHERE[entry.kind](entry), entry.subject.outputs)]
-        place = place_of(entry)
+        place = parse_scope(entry)
         if entry.kind == "difference":
             return [_difference(entry, place)]
         return [
@@ -115,18 +115,18 @@ def rules_of(entry: Entry) -> list[Rule]:
         raise InvalidInput(f"{start} ({entry.kind}): {error}") from error
 
 
-def _probability(entry: Entry, place: Place) -> list[Requirement]:
+def _probability(entry: Entry, place: RuleScope) -> list[Requirement]:
     least = entry.number("at_least")
     return [Probability(place.inputs, _labels(entry, place), least, name=entry.name)]
 
 
-def _margin(entry: Entry, place: Place) -> list[Requirement]:
+def _margin(entry: Entry, place: RuleScope) -> list[Requirement]:
     least, form = entry.number("at_least"), entry.text("form", default="pairwise")
     labels, separator = _labels(entry, place), _separator(entry, place)
     return [Margin(place.inputs, labels, least, form=form, name=entry.name, separator=separator)]
 
 
-def _linear(entry: Entry, place: Place) -> list[Requirement]:
+def _linear(entry: Entry, place: RuleScope) -> list[Requirement]:
     senses = {"at_least": ">=", "at_most": "<=", "equal": "=="}
     given = [key for key in senses if key in entry.content]
     if not given or ("equal" in given and len(given) > 1):
@@ -145,7 +145,7 @@ def _linear(entry: Entry, place: Place) -> list[Requirement]:
     ]
 
 
-def _separator(entry: Entry, place: Place) -> Literal["mip"] | None:
+def _separator(entry: Entry, place: RuleScope) -> Literal["mip"] | None:
     """Whether violated inputs of a region are searched for exactly."""
     if "separator" not in entry.content:
         return None
@@ -155,13 +155,13 @@ def _separator(entry: Entry, place: Place) -> Literal["mip"] | None:
     return "mip"
 
 
-def _quadratic(entry: Entry, place: Place) -> list[Requirement]:
+def _quadratic(entry: Entry, place: RuleScope) -> list[Requirement]:
     linear = output_numbers(entry, "linear", entry.content.get("linear", {}))
     most = entry.number("at_most")
     return [Quadratic(place.inputs, square_of(entry), most, linear, name=entry.name)]
 
 
-def _difference(entry: Entry, place: Place) -> Rule:
+def _difference(entry: Entry, place: RuleScope) -> Rule:
     """Pairs are numbers of rows of the table; only those that are named are listed."""
     assert place.rows is not None
     given, known = entry.content.get("pairs"), place.rows.tolist()
@@ -186,12 +186,12 @@ def _difference(entry: Entry, place: Place) -> Rule:
     return Rule(rule, entry.subject.outputs, place.table, used)
 
 
-def _rate(entry: Entry, place: Place) -> list[Requirement]:
+def _rate(entry: Entry, place: RuleScope) -> list[Requirement]:
     given = _grouped(entry, place, ("mean_at_least", "mean_at_most"))
     return [Rate(place.inputs, output=_output(entry), name=entry.name, **given)]
 
 
-def _decision_rate(entry: Entry, place: Place) -> list[Requirement]:
+def _decision_rate(entry: Entry, place: RuleScope) -> list[Requirement]:
     if not entry.subject.classification:
         entry.refuse("rule", "is about decisions, but the task is regression; use rate")
     assert place.rows is not None
@@ -206,17 +206,17 @@ def _decision_rate(entry: Entry, place: Place) -> list[Requirement]:
     ]
 
 
-def _grouped(entry: Entry, place: Place, ends: tuple[str, str]) -> dict[str, Any]:
+def _grouped(entry: Entry, place: RuleScope, ends: tuple[str, str]) -> dict[str, Any]:
     """What the rules for groups share; numbers that are not given are left out."""
     groups: list[str] | None = None
     if "group_column" in entry.content:
         column = _column(entry, place, "group_column")
-        groups = [canonical(text) for text in column]
+        groups = [normalise_label(text) for text in column]
     between = entry.content.get("between")
     if between is not None:
         if not isinstance(between, list) or len(between) != 2:
             entry.refuse("between", f"must name two groups, [a, b], got {between!r}")
-        between = (canonical(between[0]), canonical(between[1]))
+        between = (normalise_label(between[0]), normalise_label(between[1]))
     numbers = [key for key in ("tolerance", *ends) if key in entry.content]
     if entry.content.get("margin", "auto") != "auto":
         numbers.append("margin")
@@ -228,17 +228,17 @@ def _grouped(entry: Entry, place: Place, ends: tuple[str, str]) -> dict[str, Any
     }
 
 
-def _labels(entry: Entry, place: Place) -> IntArray | int:
+def _labels(entry: Entry, place: RuleScope) -> IntArray | int:
     """One class for all inputs, or the class of each from a column (the target if unsaid)."""
     subject = entry.subject
     if not subject.classification:
         entry.refuse("rule", "speaks of classes, but the task is regression; use linear")
     given = entry.content.get("label")
-    if given is not None and canonical(given) in subject.outputs:
-        one = subject.outputs.index(canonical(given))
+    if given is not None and normalise_label(given) in subject.outputs:
+        one = subject.outputs.index(normalise_label(given))
         return one if place.rows is None else np.full(len(place.rows), one)
     if place.table is None:
-        known = listed(subject.outputs)
+        known = format_list(subject.outputs)
         hint = did_you_mean(str(given), subject.outputs)
         entry.refuse("label", f"must be a class ({known}), got {json.dumps(given)}{hint}")
     column = subject.target if given is None else given
@@ -246,26 +246,26 @@ def _labels(entry: Entry, place: Place) -> IntArray | int:
         hint = did_you_mean(str(column), (*subject.outputs, *place.table.names))
         entry.refuse(
             "label",
-            f"must be a class ({listed(subject.outputs)}) or a column of {place.table.path}, "
+            f"must be a class ({format_list(subject.outputs)}) or a column of {place.table.path}, "
             f"got {json.dumps(column)}{hint}",
         )
     return _classes_of(entry, place, column)
 
 
-def _classes_of(entry: Entry, place: Place, column: str) -> IntArray:
+def _classes_of(entry: Entry, place: RuleScope, column: str) -> IntArray:
     assert place.table is not None
     assert place.rows is not None
-    texts = place.table.texts(column)
+    texts = place.table.get_texts(column)
     numbers = {name: number for number, name in enumerate(entry.subject.outputs)}
     for row in place.rows:
-        if canonical(texts[row]) not in numbers:
+        if normalise_label(texts[row]) not in numbers:
             entry.refuse(
                 "label",
                 f"takes column {column!r}, which holds {texts[row]!r} on line "
                 f"{place.table.lines[row]} of {place.table.path}; the classes are "
-                f"{listed(entry.subject.outputs)}",
+                f"{format_list(entry.subject.outputs)}",
             )
-    return np.array([numbers[canonical(texts[row])] for row in place.rows], np.int64)
+    return np.array([numbers[normalise_label(texts[row])] for row in place.rows], np.int64)
 
 
 def _output(entry: Entry) -> int:
@@ -273,15 +273,17 @@ def _output(entry: Entry) -> int:
     given = entry.content.get("output")
     if given is None:
         if len(outputs) > 1:
-            entry.refuse("output", f"is missing; say whose score: {listed(outputs)}")
+            entry.refuse("output", f"is missing; say whose score: {format_list(outputs)}")
         return 0
-    if canonical(given) not in outputs:
+    if normalise_label(given) not in outputs:
         hint = did_you_mean(str(given), outputs)
-        entry.refuse("output", f"must be one of {listed(outputs)}, got {json.dumps(given)}{hint}")
-    return outputs.index(canonical(given))
+        entry.refuse(
+            "output", f"must be one of {format_list(outputs)}, got {json.dumps(given)}{hint}"
+        )
+    return outputs.index(normalise_label(given))
 
 
-def _column(entry: Entry, place: Place, key: str) -> list[str]:
+def _column(entry: Entry, place: RuleScope, key: str) -> list[str]:
     assert place.table is not None
     assert place.rows is not None
     name = entry.text(key, default="")
@@ -291,5 +293,5 @@ def _column(entry: Entry, place: Place, key: str) -> list[str]:
             f"must be a column of {place.table.path}, got {name!r}"
             f"{did_you_mean(name, place.table.names)}",
         )
-    texts = place.table.texts(name)
+    texts = place.table.get_texts(name)
     return [texts[row] for row in place.rows]

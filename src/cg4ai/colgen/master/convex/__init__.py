@@ -17,7 +17,7 @@ quadratic program only when violated, so tens of thousands of rows are fine. Whe
 them cannot be met at once, and so are all in it, they are eliminated first (`dense`).
 """
 
-from cg4ai.colgen.master.convex.final import FinalWeights, final_weights
+from cg4ai.colgen.master.convex.final import FinalWeights, compute_final_weights
 from cg4ai.colgen.master.convex.master import ConvexMaster
 
-__all__ = ["ConvexMaster", "FinalWeights", "final_weights"]
+__all__ = ["ConvexMaster", "FinalWeights", "compute_final_weights"]

@@ -24,7 +24,7 @@ PRECISION = 1e-11
 
 
 @dataclass(frozen=True, slots=True)
-class Solved:
+class DenseSolution:
     """Weights, slack of each row and dummies (all >= 0), row values less bounds, and the duals.
 
     `row_duals` of rows, `block_duals` of the blocks' sums; `weight_duals`, `slack_duals` and
@@ -43,7 +43,7 @@ class Solved:
     iterations: int = 0
 
     def answer(self, *, penalty: float, dummy_price: float) -> Answer:
-        """The same as `Quadratic` has it, slacks and dummies times their price."""
+        """The same as `QuadraticProgram` has it, slacks and dummies times their price."""
         scaled = (self.weights, self.slack * penalty, self.dummies * dummy_price)
         duals = (self.weight_duals, self.slack_duals / penalty, self.dummy_duals / dummy_price)
         return Answer(
@@ -100,7 +100,7 @@ class DenseQuadratic:
             program.dummy_price,
         )
 
-    def solve(self) -> Solved:
+    def solve(self) -> DenseSolution:
         """Mehrotra's predictor-corrector method, to about 8 digits like any interior point."""
         point = self._start()
         best, least = point, np.inf
@@ -121,7 +121,7 @@ class DenseQuadratic:
             )
         return best
 
-    def _start(self) -> Solved:
+    def _start(self) -> DenseSolution:
         """Well inside: every row with slack and surplus, every price half of what it can be."""
         rows, blocks = len(self.bounds), len(self.member)
         weights = 0.9 * (self.member / self.member.sum(1, keepdims=True).clip(1)).sum(0)
@@ -133,7 +133,7 @@ class DenseQuadratic:
         for number in range(blocks):
             least[number] = slope[self.member[number] > 0].min(initial=self.dummy_price / 2)
         block_duals = -np.minimum(least, self.dummy_price / 2)
-        return Solved(
+        return DenseSolution(
             weights=weights,
             slack=slack,
             dummies=1.0 - self.member @ weights,
@@ -145,7 +145,7 @@ class DenseQuadratic:
             dummy_duals=self.dummy_price + block_duals,
         )
 
-    def _residuals(self, at: Solved) -> tuple[Array, Array, Array, Array, Array]:
+    def _residuals(self, at: DenseSolution) -> tuple[Array, Array, Array, Array, Array]:
         """What is wrong with stationarity (weights, slack, dummies), rows and blocks."""
         return (
             self.hessian @ at.weights
@@ -159,7 +159,7 @@ class DenseQuadratic:
             self.member @ at.weights + at.dummies - 1.0,
         )
 
-    def _error(self, at: Solved) -> float:
+    def _error(self, at: DenseSolution) -> float:
         """The largest fault, relative to the size of what it is a difference of."""
         weights, slack, dummies, rows, blocks = self._residuals(at)
         products = sum(float(getattr(at, x) @ getattr(at, z)) for x, z in POSITIVE)
@@ -175,7 +175,7 @@ class DenseQuadratic:
         ]
         return float(np.max(np.nan_to_num(faults, nan=np.inf)))
 
-    def _advance(self, at: Solved) -> Solved:
+    def _advance(self, at: DenseSolution) -> DenseSolution:
         newton = self._newton(at)
         mean = _mean_product(at)
         targets = {x: -getattr(at, x) * getattr(at, z) for x, z in POSITIVE}
@@ -190,7 +190,7 @@ class DenseQuadratic:
         step = newton(corrected)
         return _moved(at, step, min(1.0, 0.995 * _longest(at, step)))
 
-    def _newton(self, at: Solved) -> Callable[[dict[str, Array]], Solved]:
+    def _newton(self, at: DenseSolution) -> Callable[[dict[str, Array]], DenseSolution]:
         """Solves the linearised conditions, given what each product x z should change by."""
         r_weights, r_slack, r_dummies, r_rows, r_blocks = self._residuals(at)
         give = 1.0 / (at.slack / at.slack_duals + at.surplus / at.row_duals)
@@ -201,7 +201,7 @@ class DenseQuadratic:
         across = cho_solve(factor, self.member.T, check_finite=False)
         small = self.member @ across + np.diag(at.dummies / at.dummy_duals)
 
-        def solve(change: dict[str, Array]) -> Solved:
+        def solve(change: dict[str, Array]) -> DenseSolution:
             wanted = (
                 (at.slack * r_slack - change["slack"]) / at.slack_duals
                 - r_rows
@@ -215,7 +215,7 @@ class DenseQuadratic:
             row_duals = give * (wanted - self.coefficients @ weights)
             slack_duals = r_slack - row_duals
             dummy_duals = r_dummies + block_duals
-            return Solved(
+            return DenseSolution(
                 weights=weights,
                 slack=(change["slack"] - at.slack * slack_duals) / at.slack_duals,
                 dummies=(change["dummies"] - at.dummies * dummy_duals) / at.dummy_duals,
@@ -230,12 +230,12 @@ class DenseQuadratic:
         return solve
 
 
-def _mean_product(at: Solved) -> float:
+def _mean_product(at: DenseSolution) -> float:
     parts = [getattr(at, x) * getattr(at, z) for x, z in POSITIVE]
     return float(np.concatenate(parts).mean())
 
 
-def _longest(at: Solved, step: Solved) -> float:
+def _longest(at: DenseSolution, step: DenseSolution) -> float:
     """The share of the step, at most 1, at which the first of all that must be >= 0 is 0."""
     longest = 1.0
     for name in (name for pair in POSITIVE for name in pair):
@@ -245,6 +245,8 @@ def _longest(at: Solved, step: Solved) -> float:
     return longest
 
 
-def _moved(at: Solved, step: Solved, length: float) -> Solved:
-    names = [field.name for field in fields(Solved) if field.name != "iterations"]
-    return Solved(**{name: getattr(at, name) + length * getattr(step, name) for name in names})
+def _moved(at: DenseSolution, step: DenseSolution, length: float) -> DenseSolution:
+    names = [field.name for field in fields(DenseSolution) if field.name != "iterations"]
+    return DenseSolution(
+        **{name: getattr(at, name) + length * getattr(step, name) for name in names}
+    )

@@ -13,11 +13,11 @@ from cg4ai.colgen.master.convex.program import (
     DistanceToUniform,
     Loss,
     MixtureLoss,
-    Objective,
     Point,
     Program,
+    SmoothFunction,
     check_table,
-    tolerance_units,
+    compute_tolerance_units,
 )
 from cg4ai.colgen.master.convex.sequential import minimise
 from cg4ai.errors import InvalidInput, SolverFailure
@@ -37,7 +37,7 @@ class FinalWeights:
     note: str
 
 
-def final_weights(
+def compute_final_weights(
     choice: Literal["loss", "uniform"],
     *,
     coefficients: Array,
@@ -64,11 +64,11 @@ def final_weights(
         objective=objective,
         coefficients=coefficients,
         # A tiny inward margin, where start has it, so that rounding does not break a row.
-        bounds=np.minimum(bounds + 1e-9 * tolerance_units(bounds), reached),
+        bounds=np.minimum(bounds + 1e-9 * compute_tolerance_units(bounds), reached),
         groups=np.arange(len(bounds)),
         blocks=blocks,
         n_blocks=n_blocks,
-        row_tolerance=1e-10 * tolerance_units(bounds),
+        row_tolerance=1e-10 * compute_tolerance_units(bounds),
     )
     none, inactive = np.zeros(len(bounds)), np.zeros(len(bounds), np.bool_)
     try:
@@ -109,7 +109,7 @@ def _whole_mixture(start: Array, blocks: IntArray, n_blocks: int) -> Array:
 
 def _final_objective(
     choice: str, blocks: IntArray, *, loss: Loss | None, outputs: Tensor | Array | None
-) -> Objective:
+) -> SmoothFunction:
     if choice == "uniform":
         return DistanceToUniform(blocks)
     if choice != "loss":
@@ -128,7 +128,7 @@ def _restored(
 ) -> tuple[Array, str]:
     """The weights, moved towards `start` by the least that meets every row to 1e-9 of its size."""
     values, reached = coefficients @ weights, coefficients @ start
-    broken = needed - values > 1e-9 * tolerance_units(needed)
+    broken = needed - values > 1e-9 * compute_tolerance_units(needed)
     if not broken.any():
         return weights, ""
     share = float(np.max((needed - values)[broken] / (reached - values)[broken]))

@@ -16,11 +16,11 @@ from cg4ai.colgen.master.convex.program import (
     MixtureLoss,
     Program,
     check_table,
-    no_loss,
-    tolerance_units,
+    compute_tolerance_units,
+    compute_zero_loss,
 )
 from cg4ai.colgen.master.convex.sequential import minimise
-from cg4ai.colgen.master.table import objective_unit, penalty_factor
+from cg4ai.colgen.master.table import choose_objective_unit, choose_penalty_factor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, Duals, IntArray, MasterSolution
 
@@ -208,11 +208,13 @@ class ConvexMaster:
         if self._outputs is None:
             raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
         if self._unit is None and not self._slack_only:
-            self._unit = objective_unit(np.array([self.usual_cost()]), self._usual)
-            factor = penalty_factor(self.unit, self._usual, self._row_size)
+            self._unit = choose_objective_unit(np.array([self.usual_cost()]), self._usual)
+            factor = choose_penalty_factor(self.unit, self._usual, self._row_size)
             self._limit, self.penalty = factor * self._limit, factor * self.penalty
         unit = 1.0 if self._slack_only else self.unit
-        objective = MixtureLoss(no_loss if self._slack_only else self._scaled_loss, self._outputs)
+        objective = MixtureLoss(
+            compute_zero_loss if self._slack_only else self._scaled_loss, self._outputs
+        )
         program = self._program(objective)
         result = minimise(
             program,
@@ -267,7 +269,7 @@ class ConvexMaster:
         self._slack_only = bool(state["slack_only"])
         unit = float(state["unit"])
         self._unit = None if np.isnan(unit) else unit
-        self._limit *= penalty_factor(self.unit, self._usual, self._row_size)
+        self._limit *= choose_penalty_factor(self.unit, self._usual, self._row_size)
         self._gradient, self._gap = None, np.inf
 
     def _scaled_loss(self, outputs: Tensor) -> Tensor:
@@ -282,7 +284,7 @@ class ConvexMaster:
             groups=_slack_groups(self._slack),
             blocks=self._blocks,
             n_blocks=self.n_blocks,
-            row_tolerance=self._tolerance * tolerance_units(self._bounds),
+            row_tolerance=self._tolerance * compute_tolerance_units(self._bounds),
             penalty=1.0 if self._slack_only else self.penalty,
             dummy_price=(1.0 if self._slack_only else self.penalty) * DUMMY_MULTIPLE,
         )

@@ -18,13 +18,13 @@ LEAST_UNIT = 0.01  # interior-point methods meet rows with smaller bounds no bet
 Loss = Callable[[Tensor], Tensor]
 
 
-def tolerance_units(bounds: Array) -> Array:
+def compute_tolerance_units(bounds: Array) -> Array:
     """What tolerances of rows with these bounds (m,) are multiples of: 1 where a bound is 0."""
     size = np.abs(bounds)
     return np.where(size > 0, np.maximum(2 * size, LEAST_UNIT), 1.0)
 
 
-class Objective(Protocol):
+class SmoothFunction(Protocol):
     """A smooth convex function of the weights (M,)."""
 
     def value(self, weights: Array) -> float: ...
@@ -117,12 +117,12 @@ class DistanceToUniform:
         return 2.0 * np.eye(len(weights))
 
 
-def no_loss(outputs: Tensor) -> Tensor:
+def compute_zero_loss(outputs: Tensor) -> Tensor:
     """Zero, with a gradient: what is minimised while slack alone counts."""
     return (outputs * 0.0).sum()
 
 
-def checked_curvature(hessian: Array) -> Array:
+def check_curvature(hessian: Array) -> Array:
     """Symmetric and positive definite, or the loss is not convex."""
     if not hessian.size:
         return hessian
@@ -156,7 +156,7 @@ class Program:
     penalty does not drown the objective.
     """
 
-    objective: Objective
+    objective: SmoothFunction
     coefficients: Array
     bounds: Array
     groups: IntArray

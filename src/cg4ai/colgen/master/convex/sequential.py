@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.colgen.master.convex.dense import LARGE, DenseQuadratic
-from cg4ai.colgen.master.convex.program import Point, Program, assess, checked_curvature
+from cg4ai.colgen.master.convex.program import Point, Program, assess, check_curvature
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.records import Array, IntArray
-from cg4ai.solvers.conic import Answer, Quadratic
+from cg4ai.solvers.conic import Answer, QuadraticProgram
 
 STEP_LIMIT = 100
 PATIENCE = 10  # steps without progress after which more would not help
@@ -40,7 +40,7 @@ class _Model:
 
     @classmethod
     def around(cls, program: Program, point: Point) -> _Model:
-        hessian = checked_curvature(program.objective.curvature(point.weights))
+        hessian = check_curvature(program.objective.curvature(point.weights))
         linear = point.gradient - hessian @ point.weights
         # Losses with steep ends (log of a probability near 0) reach slopes of 1e12, and rows that
         # cannot be met reach the penalty; Clarabel needs the objective divided by the largest.
@@ -50,8 +50,8 @@ class _Model:
             program = replace(program, penalty=prices[0], dummy_price=prices[1])
         return cls(program, hessian / scale, linear / scale, scale)
 
-    def restricted_to(self, rows: IntArray) -> Quadratic:
-        return Quadratic.build(self.program, rows, hessian=self.hessian, linear=self.linear)
+    def restricted_to(self, rows: IntArray) -> QuadraticProgram:
+        return QuadraticProgram.build(self.program, rows, hessian=self.hessian, linear=self.linear)
 
     def solve(self, rows: IntArray) -> Answer:
         """The least of the model with these rows alone."""

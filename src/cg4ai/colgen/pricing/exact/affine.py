@@ -19,7 +19,7 @@ import numpy as np
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine_problem import AffineProblem, Standardiser
 from cg4ai.colgen.pricing.probes import Probe
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Supervised
@@ -75,7 +75,7 @@ class AffinePricer(PricerDefaults):
         self.tolerance = tolerance
         self.newton_size = newton_size
 
-    def radius_for(self, request: PricingRequest) -> float:
+    def choose_radius(self, request: PricingRequest) -> float:
         """The radius in force for a request: state it with every bound."""
         if self.radius is not None:
             return self.radius
@@ -102,14 +102,14 @@ class AffinePricer(PricerDefaults):
         self._check(request)
         problem = AffineProblem(
             request,
-            radius=self.radius_for(request),
+            radius=self.choose_radius(request),
             tolerance=self.tolerance,
             newton_size=self.newton_size,
         )
-        best = problem.best(request.duals.rows)
+        best = problem.find_best(request.duals.rows)
         around = _around_dual_maximum(problem, best.parameters, limit=self.extra)
-        singles = [best.parameters, *problem.collapsed(), *around[:1]]
-        singles = _distinct([*singles, problem.best(request.guide).parameters])
+        singles = [best.parameters, *problem.collapse_mixture(), *around[:1]]
+        singles = _distinct([*singles, problem.find_best(request.guide).parameters])
         members = self._members([*singles, *around[1:]], problem)
         count = len(request.rows.layout)
         blocks = np.tile(np.arange(count), len(members) // count)
@@ -117,7 +117,10 @@ class AffinePricer(PricerDefaults):
         # The neighbours pin the duals down only together; where entering whole does not improve,
         # each stands for itself.
         joint = np.arange(len(singles) * count, len(members))
-        if len(joint) and reduced_costs(request, members.take(joint), blocks[joint]).sum() < 0:
+        if (
+            len(joint)
+            and compute_reduced_costs(request, members.take(joint), blocks[joint]).sum() < 0
+        ):
             groups[joint] = 0
         return PricingResult(
             members=members,
@@ -161,7 +164,7 @@ def _distinct(proposals: list[Array]) -> list[Array]:
     return kept
 
 
-class _Climb:
+class _DualFunction:
     """The dual function of a problem, warm-started, with the best point seen."""
 
     def __init__(self, problem: AffineProblem, start: Array) -> None:
@@ -173,7 +176,7 @@ class _Climb:
 
     def value(self, duals: Array) -> tuple[float, Array]:
         """Value and gradient `bounds - rows` at `duals`."""
-        priced = self.problem.best_by_loss(duals, self.warm)
+        priced = self.problem.find_best_by_loss(duals, self.warm)
         self.warm = priced.parameters
         gammas = self.problem.request.duals.blocks  # constants of the reduced costs, not of this
         value = float(duals @ self.bounds) + float((priced.values + gammas).sum())
@@ -224,17 +227,17 @@ def _around_dual_maximum(problem: AffineProblem, start: Array, *, limit: int) ->
     duals = problem.request.duals.rows
     if limit == 0 or problem.evaluations == 0 or not np.any(duals > 0):
         return []
-    climb = _Climb(problem, start)
+    climb = _DualFunction(problem, start)
     climb.run()
     top = climb.best_duals
-    centre = problem.best_by_loss(top, climb.warm).parameters
+    centre = problem.find_best_by_loss(top, climb.warm).parameters
     binding = np.flatnonzero(top > 1e-9 * top.max())
     binding = np.sort(binding[np.argsort(-top[binding])][: limit // 2])
     found = [centre]
     fall = 4.0 * GAP * (1.0 + abs(climb.best_value)) / max(1, len(binding))
     for step in _principal_steps(problem, top, centre, binding=binding, fall=fall):
         for sign in (1.0, -1.0):
-            found.append(problem.best_by_loss(top + sign * step, centre).parameters)
+            found.append(problem.find_best_by_loss(top + sign * step, centre).parameters)
     return found
 
 
@@ -247,7 +250,7 @@ def _principal_steps(
     for number, row in enumerate(binding):
         moved = top.copy()
         moved[row] *= 1.001
-        response = problem.row_values(problem.best_by_loss(moved, centre).parameters)[binding]
+        response = problem.row_values(problem.find_best_by_loss(moved, centre).parameters)[binding]
         curvature[:, number] = (response - values) / (moved[row] - top[row])
     sizes, axes = np.linalg.eigh((curvature + curvature.T) / 2)
     steps = []

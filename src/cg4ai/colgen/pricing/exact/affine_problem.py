@@ -9,15 +9,19 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.pricing.exact.ball import (
+    BallQuadratic,
     BallSolution,
-    Local,
-    Quadratic,
-    linear_over_ball,
-    linearisation_bound,
-    newton_over_ball,
-    projected_gradient,
+    LocalModel,
+    compute_linearisation_bound,
+    minimise_linear,
+    minimise_newton,
+    minimise_projected_gradient,
 )
-from cg4ai.colgen.pricing.reduced_cost import loss_gradient, loss_is_linearised, mixture_outputs
+from cg4ai.colgen.pricing.reduced_cost import (
+    compute_loss_gradient,
+    compute_mixture_outputs,
+    is_loss_linearised,
+)
 from cg4ai.errors import InvalidInput
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import PricingRequest
@@ -54,7 +58,7 @@ class Standardiser:
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class AffineOptimum:
     """Best parameters (d + 1, r), all blocks side by side, and their value and bound per block.
 
     Values and bounds are reduced costs at the duals asked for, with the master's gammas.
@@ -90,7 +94,7 @@ class AffineProblem:
         n = len(objective.inputs)
         raw = np.ones(n) if objective.sample_weight is None else objective.sample_weight
         weighted = self.data * (raw / raw.sum())[:, None]
-        self.quadratic = Quadratic.of(self.data.T @ weighted)
+        self.quadratic = BallQuadratic.of(self.data.T @ weighted)
         self.cross = weighted.T @ np.asarray(objective.targets, dtype=np.float64)
 
     def _rows(self) -> tuple[Array, Array]:
@@ -119,7 +123,9 @@ class AffineProblem:
 
     @property
     def evaluations(self) -> int:
-        """How often `best_by_loss` may be called to find extra members: what it costs decides."""
+        """How often `find_best_by_loss` may be called to find extra members: what it costs
+        decides.
+        """
         if not (self.has_loss and self.is_smooth):
             return 0
         if self.is_squared:
@@ -127,19 +133,19 @@ class AffineProblem:
         longest = max(len(positions) for positions in self.layout.blocks)
         return 100 if longest * self.data.shape[1] <= self.newton_size else 0
 
-    def best(self, duals: Array) -> Priced:
+    def find_best(self, duals: Array) -> AffineOptimum:
         """Least reduced cost per block at `duals`, with the objective's own cost."""
-        if not loss_is_linearised(self.request):
-            return self.best_by_loss(duals)
+        if not is_loss_linearised(self.request):
+            return self.find_best_by_loss(duals)
         prices = self.prices(duals)
         objective, ensemble = self.request.objective, self.request.ensemble
         if self.has_loss and isinstance(objective, Supervised) and ensemble is not None:
-            outputs = mixture_outputs(ensemble, objective.inputs, self.request.device)
-            gradient = loss_gradient(objective, outputs)
+            outputs = compute_mixture_outputs(ensemble, objective.inputs, self.request.device)
+            gradient = compute_loss_gradient(objective, outputs)
             prices = prices + self.request.loss_weight * (self.data.T @ gradient)
         return self._collect([self._linear(prices, positions) for positions in self.layout.blocks])
 
-    def best_by_loss(self, duals: Array, start: Array | None = None) -> Priced:
+    def find_best_by_loss(self, duals: Array, start: Array | None = None) -> AffineOptimum:
         """Least `loss_weight * mean loss - duals . rows - gamma` per block."""
         prices = self.prices(duals)
         solutions = []
@@ -153,17 +159,17 @@ class AffineProblem:
                 solutions.append(self._convex(prices, positions, first))
         return self._collect(solutions)
 
-    def _collect(self, solutions: list[BallSolution]) -> Priced:
+    def _collect(self, solutions: list[BallSolution]) -> AffineOptimum:
         gammas = self.request.duals.blocks
         parameters = np.empty((self.data.shape[1], self.layout.output_size))
         for positions, solution in zip(self.layout.blocks, solutions, strict=True):
             parameters[:, positions] = solution.point
         values = np.array([solution.value for solution in solutions]) - gammas
         bounds = np.array([solution.lower_bound for solution in solutions]) - gammas
-        return Priced(parameters, values, bounds - ROUNDING * np.abs(gammas))
+        return AffineOptimum(parameters, values, bounds - ROUNDING * np.abs(gammas))
 
     def _linear(self, prices: Array, positions: IntArray) -> BallSolution:
-        solution = linear_over_ball(prices[:, positions], self.radius)
+        solution = minimise_linear(prices[:, positions], self.radius)
         return self._outward(solution, abs(solution.value))
 
     def _outward(self, solution: BallSolution, magnitude: float) -> BallSolution:
@@ -173,9 +179,9 @@ class AffineProblem:
     def _squared(self, prices: Array, positions: IntArray) -> BallSolution:
         weight = self.request.loss_weight
         linear = prices[:, positions] - 2 * weight * self.cross[:, positions]
-        point = self.quadratic.minimum(linear / weight, self.radius)
+        point = self.quadratic.minimise(linear / weight, self.radius)
         local = self._local(point, prices[:, positions], positions)
-        bound = linearisation_bound(local, point, self.radius)
+        bound = compute_linearisation_bound(local, point, self.radius)
         magnitude = float(np.abs(linear).sum()) * self.radius
         return self._outward(BallSolution(point, local.value, bound), magnitude)
 
@@ -183,11 +189,11 @@ class AffineProblem:
         mine = prices[:, positions]
         first = np.zeros_like(mine) if start is None else start
 
-        def function(point: Array) -> Local:
+        def function(point: Array) -> LocalModel:
             return self._local(point, mine, positions)
 
         if mine.size <= self.newton_size:
-            solution = newton_over_ball(
+            solution = minimise_newton(
                 function,
                 lambda point: self._hessian(point, positions),
                 first,
@@ -195,7 +201,7 @@ class AffineProblem:
                 tolerance=self.tolerance,
             )
         else:
-            solution = projected_gradient(
+            solution = minimise_projected_gradient(
                 function, first, radius=self.radius, tolerance=self.tolerance
             )
         return self._outward(solution, float(np.linalg.norm(mine)) * self.radius)
@@ -209,10 +215,10 @@ class AffineProblem:
         cost = objective.costs(outputs.unsqueeze(0), positions)[0]
         return outputs, cost * self.request.loss_weight
 
-    def _local(self, point: Array, prices: Array, positions: IntArray) -> Local:
+    def _local(self, point: Array, prices: Array, positions: IntArray) -> LocalModel:
         outputs, cost = self._loss(point, positions)
         (gradient,) = torch.autograd.grad(cost, outputs)
-        return Local(
+        return LocalModel(
             float(cost.detach()) + float(np.sum(prices * point)),
             self.data.T @ gradient.numpy() + prices,
         )
@@ -231,7 +237,7 @@ class AffineProblem:
                 result[:, k, :, other] = self.data.T @ weighted
         return result.reshape(size * count, size * count)
 
-    def collapsed(self) -> list[Array]:
+    def collapse_mixture(self) -> list[Array]:
         """The mixture as one affine member, if it is one and lies in the ball.
 
         A mixture of affine members is affine; its parameters are read off d + 1 inputs. If other
@@ -241,7 +247,7 @@ class AffineProblem:
             return []
         mean, deviation = self.standardiser.mean, self.standardiser.deviation
         inputs = np.concatenate([mean + np.diag(deviation), mean[None]])
-        outputs = mixture_outputs(self.request.ensemble, inputs, self.request.device)
+        outputs = compute_mixture_outputs(self.request.ensemble, inputs, self.request.device)
         parameters = np.concatenate([outputs[:-1] - outputs[-1], outputs[-1:]])
         norms = [np.linalg.norm(parameters[:, positions]) for positions in self.layout.blocks]
         return [parameters] if max(norms) <= self.radius * (1 + 1e-9) else []

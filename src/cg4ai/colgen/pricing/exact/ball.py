@@ -25,18 +25,18 @@ class BallSolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class LocalModel:
     """Value and gradient (p, r) of a convex function at a point."""
 
     value: float
     gradient: Array
 
 
-Function = Callable[[Array], Local]
+Function = Callable[[Array], LocalModel]
 Hessian = Callable[[Array], Array]  # (p, r) -> (p * r, p * r), row-major
 
 
-def linearisation_bound(local: Local, point: Array, radius: float) -> float:
+def compute_linearisation_bound(local: LocalModel, point: Array, radius: float) -> float:
     gradient = local.gradient
     return float(local.value - np.sum(gradient * point) - radius * np.linalg.norm(gradient))
 
@@ -46,7 +46,7 @@ def project(point: Array, radius: float) -> Array:
     return point if norm <= radius else point * (radius / norm)
 
 
-def linear_over_ball(linear: Array, radius: float) -> BallSolution:
+def minimise_linear(linear: Array, radius: float) -> BallSolution:
     """min <linear, V> over ||V|| <= radius: closed form."""
     norm = float(np.linalg.norm(linear))
     point = np.zeros_like(linear) if norm == 0 else -linear * (radius / norm)
@@ -54,18 +54,18 @@ def linear_over_ball(linear: Array, radius: float) -> BallSolution:
 
 
 @dataclass(frozen=True, slots=True)
-class Quadratic:
+class BallQuadratic:
     """`V -> <V, A V> + <B, V> + constant` with A = vectors diag(values) vectors^T, values >= 0."""
 
     values: Array
     vectors: Array
 
     @classmethod
-    def of(cls, matrix: Array) -> Quadratic:
+    def of(cls, matrix: Array) -> BallQuadratic:
         values, vectors = np.linalg.eigh(matrix)
         return cls(np.maximum(values, 0.0), vectors)
 
-    def minimum(self, linear: Array, radius: float) -> Array:
+    def minimise(self, linear: Array, radius: float) -> Array:
         """The minimiser over the ball: (A + mu I) V = -B / 2, mu >= 0, mu (||V|| - R) = 0.
 
         mu solves the secular equation ||V(mu)|| = R; Newton on 1/||V|| - 1/R, which is concave
@@ -104,7 +104,7 @@ class Quadratic:
         return mu
 
 
-def newton_over_ball(
+def minimise_newton(
     function: Function, hessian: Hessian, start: Array, *, radius: float, tolerance: float
 ) -> BallSolution:
     """Newton's method whose quadratic model is minimised over the whole ball, then a line search.
@@ -116,12 +116,12 @@ def newton_over_ball(
     local = function(point)
     bound = -np.inf
     for _ in range(60):
-        bound = max(bound, linearisation_bound(local, point, radius))
+        bound = max(bound, compute_linearisation_bound(local, point, radius))
         if local.value - bound <= tolerance * (1 + abs(local.value)):
             break
         curvature = hessian(point)
         slope = local.gradient.reshape(-1, 1) - curvature @ point.reshape(-1, 1)
-        target = Quadratic.of(curvature / 2).minimum(slope, radius).reshape(point.shape)
+        target = BallQuadratic.of(curvature / 2).minimise(slope, radius).reshape(point.shape)
         moved = _line_search(function, point, local, target - point)
         if moved is None:
             break
@@ -130,8 +130,8 @@ def newton_over_ball(
 
 
 def _line_search(
-    function: Function, point: Array, local: Local, direction: Array
-) -> tuple[Array, Local] | None:
+    function: Function, point: Array, local: LocalModel, direction: Array
+) -> tuple[Array, LocalModel] | None:
     descent = float(np.sum(local.gradient * direction))
     step = 1.0
     while descent < 0 and step > 1e-10:
@@ -143,7 +143,7 @@ def _line_search(
     return None
 
 
-def projected_gradient(
+def minimise_projected_gradient(
     function: Function, start: Array, *, radius: float, tolerance: float, steps: int = 2000
 ) -> BallSolution:
     """Spectral projected gradient, for problems too large for a Hessian."""
@@ -152,7 +152,7 @@ def projected_gradient(
     bound = -np.inf
     length = 1.0 / max(float(np.linalg.norm(local.gradient)), 1e-12)
     for _ in range(steps):
-        bound = max(bound, linearisation_bound(local, point, radius))
+        bound = max(bound, compute_linearisation_bound(local, point, radius))
         if local.value - bound <= tolerance * (1 + abs(local.value)):
             break
         direction = project(point - length * local.gradient, radius) - point

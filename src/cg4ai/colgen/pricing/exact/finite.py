@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
-from cg4ai.colgen.pricing.exact.listed import Listed, next_in_order
-from cg4ai.colgen.pricing.reduced_cost import reduced_costs
+from cg4ai.colgen.pricing.exact.listed import MemberListing, find_next_members
+from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.objectives import AnyObjective
@@ -55,31 +55,31 @@ class FinitePricer(PricerDefaults):
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
         return True
 
-    def listed(
+    def list_members(
         self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float
-    ) -> Listed:
+    ) -> MemberListing:
         """See `Listable`."""
         priced = self._priced(request)
         excess = np.concatenate([costs - lower[blocks] for _, blocks, costs in priced])
-        wanted, beyond = next_in_order(excess, start=start, count=count, most=most)
+        wanted, beyond = find_next_members(excess, start=start, count=count, most=most)
         ends = np.cumsum([0, *(len(costs) for _, _, costs in priced)])
         stacks = []
         for (members, blocks, _), first, last in zip(priced, ends, ends[1:], strict=False):
             mine = np.sort(wanted[(wanted >= first) & (wanted < last)]) - first
             if len(mine):
                 stacks.append((members.take(mine), blocks[mine]))
-        return Listed(stacks, len(wanted), beyond)
+        return MemberListing(stacks, len(wanted), beyond)
 
     def _priced(self, request: PricingRequest) -> list[tuple[Members, IntArray, Array]]:
         return [
-            (members, blocks, reduced_costs(request, members, blocks))
+            (members, blocks, compute_reduced_costs(request, members, blocks))
             for members, blocks in self.candidates
         ]
 
     def price(self, request: PricingRequest) -> PricingResult:
         priced = self._priced(request)
         members, blocks, costs = min(priced, key=lambda stack: float(stack[2].min()))
-        chosen = best_per_block(costs, blocks, limit=self.per_call, unit=request.unit)
+        chosen = find_best_per_block(costs, blocks, limit=self.per_call, unit=request.unit)
         return PricingResult(
             members=members.take(chosen) if len(chosen) else None,
             blocks=blocks[chosen],
@@ -95,7 +95,9 @@ class FinitePricer(PricerDefaults):
         return np.where(np.isfinite(bound), bound, 0.0)
 
 
-def best_per_block(costs: Array, blocks: IntArray, *, limit: int, unit: float = 1.0) -> IntArray:
+def find_best_per_block(
+    costs: Array, blocks: IntArray, *, limit: int, unit: float = 1.0
+) -> IntArray:
     """Positions of the `limit` lowest negative costs of each block, best first."""
     order = np.argsort(costs, kind="stable")
     order = order[costs[order] < -TOLERANCE * unit]

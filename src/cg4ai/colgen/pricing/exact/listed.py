@@ -20,7 +20,7 @@ from cg4ai.records import Array, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class MemberListing:
     """Stacks of members with their blocks, and what is proven of the rest of the class.
 
     `count` members (or kinds of members, such as all stumps of one threshold) were gone through;
@@ -42,9 +42,9 @@ class Listable(Pricer, Protocol):
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool: ...
 
-    def listed(
+    def list_members(
         self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float
-    ) -> Listed:
+    ) -> MemberListing:
         """Numbers `start` to `start + count` of the class by excess, as far as that is `most`.
 
         `lower` (G,) is the least reduced cost of each block at the request's duals.
@@ -52,7 +52,9 @@ class Listable(Pricer, Protocol):
         ...
 
 
-def next_in_order(excess: Array, *, start: int, count: int, most: float) -> tuple[IntArray, float]:
+def find_next_members(
+    excess: Array, *, start: int, count: int, most: float
+) -> tuple[IntArray, float]:
     """Positions of the next members, and the least excess of those that are left."""
     order = np.argsort(excess, kind="stable")
     wanted = order[start : start + count]

@@ -15,8 +15,8 @@ import numpy as np
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.affine_problem import ROUNDING, Standardiser
-from cg4ai.colgen.pricing.exact.relu_units import BestUnit, Units, best_unit, search
-from cg4ai.colgen.pricing.reduced_cost import price_terms
+from cg4ai.colgen.pricing.exact.relu_units import BestUnit, Units, find_best_unit, search
+from cg4ai.colgen.pricing.reduced_cost import compute_price_terms
 from cg4ai.errors import InvalidInput
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
@@ -112,7 +112,7 @@ class ReluPricer(PricerDefaults):
         layout = request.rows.layout
         scale = _Range.of(request.objective, layout.output_size)
         standardiser = Standardiser.of(request.objective.inputs)
-        terms = price_terms(request)
+        terms = compute_price_terms(request)
         if terms.charge and _has_loss(request.objective):
             return self._first(request, scale, standardiser)
         inputs, where = np.unique(terms.inputs, axis=0, return_inverse=True)
@@ -172,7 +172,7 @@ class ReluPricer(PricerDefaults):
         gain = self.radius * float(np.abs(known.worth).max()) - paid  # of the best member known
         enough = max(0.0, gain) / self.radius
         found = [
-            (output, sign, best_unit(design, sign * scaled[:, output], start, enough=enough))
+            (output, sign, find_best_unit(design, sign * scaled[:, output], start, enough=enough))
             for output, sign, start in _starts(known)
         ]
         least = min(unit.bound for _, _, unit in found)

@@ -41,7 +41,7 @@ class BestUnit:
     bound: float
 
 
-def worth(units: Array, design: Array, prices: Array) -> Array:
+def compute_worth(units: Array, design: Array, prices: Array) -> Array:
     """(k, q) of units (k, D) at inputs (n, D) with prices (n, q)."""
     return np.asarray(np.maximum(units @ design.T, 0.0) @ prices)
 
@@ -57,14 +57,14 @@ def search(design: Array, prices: Array, seed: int) -> Units:
     meets = np.concatenate([drawn, ends])
     units = _corners(planes, meets)
     found = [units]
-    value = np.abs(worth(units, design, prices)).max(1)
+    value = np.abs(compute_worth(units, design, prices)).max(1)
     for place in np.argsort(-value, kind="stable")[:CLIMBED].tolist():
         found.append(_climbed(planes, design, prices, meets[place % len(meets)]))
     return _sorted(np.concatenate(found), design, prices)
 
 
 def _sorted(units: Array, design: Array, prices: Array) -> Units:
-    values = worth(units, design, prices)
+    values = compute_worth(units, design, prices)
     order = np.argsort(-np.abs(values).max(1), kind="stable")
     return Units(units[order], values[order])
 
@@ -87,7 +87,7 @@ def _climbed(planes: Array, design: Array, prices: Array, meets: IntArray) -> Ar
         for place in range(len(meets)):
             options[place * len(planes) : (place + 1) * len(planes), place] = np.arange(len(planes))
         units = _corners(planes, options)
-        value = np.abs(worth(units, design, prices)).max(1)
+        value = np.abs(compute_worth(units, design, prices)).max(1)
         top = int(value.argmax())
         if value[top] <= best * (1 + 1e-12):
             break
@@ -96,13 +96,13 @@ def _climbed(planes: Array, design: Array, prices: Array, meets: IntArray) -> Ar
     return np.array(passed).reshape(-1, planes.shape[1])
 
 
-def best_unit(design: Array, prices: Array, start: Array, *, enough: float = 0.0) -> BestUnit:
+def find_best_unit(design: Array, prices: Array, start: Array, *, enough: float = 0.0) -> BestUnit:
     """The unit of least worth at prices (n,), from `start`, by branch and bound.
 
     It ends early once the bound is within a share of `enough`, what members are known to improve
     by: then the bound only says how far the best can be.
     """
-    known = float(worth(start[None], design, prices[:, None])[0, 0])
+    known = float(compute_worth(start[None], design, prices[:, None])[0, 0])
     if known > 0:
         start, known = np.zeros_like(start), 0.0
     total = float(np.abs(prices).sum())
@@ -123,7 +123,7 @@ def best_unit(design: Array, prices: Array, start: Array, *, enough: float = 0.0
         size = design.shape[1]
         unit = found.values[:size] - found.values[size : 2 * size]
         unit = unit / max(1.0, float(np.abs(unit).sum()))
-        value = float(worth(unit[None], design, prices[:, None])[0, 0])
+        value = float(compute_worth(unit[None], design, prices[:, None])[0, 0])
         if value < known:
             start, known = unit, value
     return BestUnit(start, known, min(bound, known))

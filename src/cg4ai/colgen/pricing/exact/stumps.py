@@ -14,10 +14,15 @@ import numpy as np
 
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import TOLERANCE
-from cg4ai.colgen.pricing.exact.listed import Listed, next_in_order
+from cg4ai.colgen.pricing.exact.listed import MemberListing, find_next_members
 from cg4ai.colgen.pricing.leaf_values import TOLERANCE as ROW_TOLERANCE
-from cg4ai.colgen.pricing.leaf_values import RefittedTrees, fit_leaves, probabilities, ranges
-from cg4ai.colgen.pricing.reduced_cost import PriceTerms, price_terms
+from cg4ai.colgen.pricing.leaf_values import (
+    LeafRefitPricer,
+    build_probability_extremes,
+    build_range_extremes,
+    fit_leaves,
+)
+from cg4ai.colgen.pricing.reduced_cost import PriceTerms, compute_price_terms
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.trees import TreeMembers
@@ -40,7 +45,7 @@ class LeafSolution:
     lower_bound: Array
 
 
-class Leaves(Protocol):
+class LeafSolver(Protocol):
     """Solves leaves from sums over their inputs of per-input statistics."""
 
     def solve(self, statistics: Array) -> LeafSolution:
@@ -187,7 +192,7 @@ class StumpPricer(PricerDefaults):
 
     def price(self, request: PricingRequest) -> PricingResult:
         self._check(request)
-        terms = price_terms(request)
+        terms = compute_price_terms(request)
         chosen: list[_Stump] = []
         blocks: list[int] = []
         bounds = np.empty(len(request.rows.layout))
@@ -208,15 +213,15 @@ class StumpPricer(PricerDefaults):
 
     def for_single_models(self, pressure: float) -> Pricer:
         """With leaf values that keep the rows."""
-        return RefittedTrees(self)
+        return LeafRefitPricer(self)
 
     def can_list(self, objective: AnyObjective, layout: Layout) -> bool:
         """Of one block: leaf values of several would have to be fitted together."""
         return len(layout) == 1 and isinstance(objective, Supervised)
 
-    def listed(
+    def list_members(
         self, request: PricingRequest, lower: Array, *, start: int, count: int, most: float
-    ) -> Listed:
+    ) -> MemberListing:
         """Thresholds by excess, each with the leaf values that are best under all rows."""
         self._check(request)
         positions = request.rows.layout.blocks[0]
@@ -224,19 +229,19 @@ class StumpPricer(PricerDefaults):
         cuts = list(_cuts(request, _at_all_inputs(request), positions, leaves))
         bounds = np.array([cut.cost for cut in cuts])
         excess = bounds - float(request.duals.blocks[0]) - lower[0]
-        wanted, beyond = next_in_order(excess, start=start, count=count, most=most)
+        wanted, beyond = find_next_members(excess, start=start, count=count, most=most)
         if isinstance(leaves, SimplexLeaves):
-            extremes = probabilities(2, leaves.size, leaves.floor)
+            extremes = build_probability_extremes(2, leaves.size, leaves.floor)
         else:
             assert isinstance(leaves, BoxLeaves)
-            extremes = ranges(2, leaves.low, leaves.high)
+            extremes = build_range_extremes(2, leaves.low, leaves.high)
         trees = [self._members([cuts[number]]) for number in wanted.tolist()]
         fitted = [fit_leaves(tree, request, extremes) for tree in trees]
         kept = [one for one in fitted if one.lacking <= ROW_TOLERANCE]
         best = min(kept, key=lambda one: one.bound, default=None)  # of one block it is all we need
         found = [] if best is None else [(best.tree, np.zeros(1, np.int64))]
         inside = min((one.bound for one in fitted), default=np.inf)
-        return Listed(found, len(wanted), beyond, inside)
+        return MemberListing(found, len(wanted), beyond, inside)
 
     def _check(self, request: PricingRequest) -> None:
         width = request.objective.inputs.shape[1]
@@ -247,7 +252,7 @@ class StumpPricer(PricerDefaults):
                 f"{self.output_size} outputs, the problem has {width} and {longest}"
             )
 
-    def _leaves(self, request: PricingRequest, positions: IntArray) -> Leaves:
+    def _leaves(self, request: PricingRequest, positions: IntArray) -> LeafSolver:
         objective = request.objective
         loss = objective.loss if isinstance(objective, Supervised) else "none"
         kind = self.leaves or ("simplex" if loss == "log_loss" else "box")
@@ -308,7 +313,7 @@ class StumpPricer(PricerDefaults):
 
 
 def _statistics(
-    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: LeafSolver
 ) -> tuple[Array, Array, float]:
     """Inputs (N, d), what each adds to its leaf (N, s), and the constant of the loss."""
     priced = terms.prices[:, positions]
@@ -337,7 +342,7 @@ def _statistics(
 
 
 def _enumerate(
-    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: LeafSolver
 ) -> tuple[list[_Stump], float]:
     """The best stump of each feature, best first, and a lower bound over all of them.
 
@@ -367,7 +372,7 @@ def _enumerate(
 
 def _at_all_inputs(request: PricingRequest) -> PriceTerms:
     """The prices, with the inputs of rows that have none: thresholds tell those apart, too."""
-    terms = price_terms(request)
+    terms = compute_price_terms(request)
     unpriced = [rows.inputs for rows in request.rows.batches]
     inputs = np.concatenate([terms.inputs, *unpriced])
     prices = np.zeros((len(inputs), terms.prices.shape[1]))
@@ -376,7 +381,7 @@ def _at_all_inputs(request: PricingRequest) -> PriceTerms:
 
 
 def _cuts(
-    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: Leaves
+    request: PricingRequest, terms: PriceTerms, positions: IntArray, leaves: LeafSolver
 ) -> Iterator[_Stump]:
     """Every feature and threshold, its `cost` a lower bound of what its stumps cost."""
     inputs, statistics, constant = _statistics(request, terms, positions, leaves)
@@ -403,7 +408,7 @@ class _Places:
     solution: LeafSolution
 
 
-def _places(inputs: Array, statistics: Array, feature: int, leaves: Leaves) -> _Places:
+def _places(inputs: Array, statistics: Array, feature: int, leaves: LeafSolver) -> _Places:
     order = np.argsort(inputs[:, feature], kind="stable")
     column = inputs[order, feature]
     # The last place keeps everything left: the constant members.

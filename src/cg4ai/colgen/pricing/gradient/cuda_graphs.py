@@ -20,17 +20,17 @@ from torch import Tensor
 
 from cg4ai import clock
 from cg4ai.colgen.pricing.gradient.losses import ATTACK_ROWS, WINDOW, Trainer
-from cg4ai.colgen.pricing.gradient.rows import SimpleRows, joined
+from cg4ai.colgen.pricing.gradient.rows import SimpleRows, join_rows
 from cg4ai.colgen.pricing.gradient.training import (
     FusedAdam,
     Pause,
     Training,
-    contiguous,
-    onecycle,
+    compute_onecycle_rate,
+    make_contiguous,
 )
 from cg4ai.errors import Cg4aiError
 from cg4ai.objectives import Batch, Epigraph, Objective
-from cg4ai.parallel import own_stream
+from cg4ai.parallel import use_own_stream
 from cg4ai.protocols import Parameters
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows
@@ -45,7 +45,9 @@ class NotRecorded(Cg4aiError, RuntimeError):
     """A step does what no graph can hold; the parameters are as they were before."""
 
 
-def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | None:
+def build_segmented_training(
+    trainer: Trainer, segment: int, steps: int
+) -> SegmentedTraining | None:
     """The guided loss with fixed shapes, where its parts allow that."""
     every = [*trainer.rows, *trainer.memory]
     linear = all(isinstance(rows, SimpleRows) for rows in every)
@@ -66,7 +68,7 @@ def laid_out(trainer: Trainer, segment: int, steps: int) -> LaidOutTraining | No
     else:
         found *= trainer.pricer.restarts
     known = sum(len(rows.needed) for rows in every)
-    return LaidOutTraining(trainer, segment, known + found)
+    return SegmentedTraining(trainer, segment, known + found)
 
 
 def _attacks_find_simple_rows(trainer: Trainer) -> bool:
@@ -79,13 +81,13 @@ def _attacks_find_simple_rows(trainer: Trainer) -> bool:
     return all(isinstance(rows, LinearRows) and rows.index is not None for rows in found)
 
 
-class LaidOutTraining:
+class SegmentedTraining:
     """The guided loss of a trainer on buffers that keep their shapes and addresses.
 
     `lay_out` puts the data of the next steps in place, `segment` of them at most.
 
-    All remembered rows take part in every step, with the weight that the windows of `guided_loss`
-    give them on average; places not in use have weight zero.
+    All remembered rows take part in every step, with the weight that the windows of
+    `compute_guided_loss` give them on average; places not in use have weight zero.
     """
 
     def __init__(self, trainer: Trainer, segment: int, capacity: int) -> None:
@@ -131,8 +133,8 @@ class LaidOutTraining:
     def _rows(self) -> dict[str, Tensor]:
         trainer = self.trainer
         share = min(1.0, 3.0 * WINDOW / max(1, len(trainer.memory)))
-        remembered = (rows.scaled(share) for rows in trainer.memory)
-        every = joined([*trainer.rows, *remembered, *trainer.pooled])
+        remembered = (rows.scale(share) for rows in trainer.memory)
+        every = join_rows([*trainer.rows, *remembered, *trainer.pooled])
         if not every:
             width = trainer.request.objective.inputs.shape[1]
             shapes = ((0, width), (0, trainer.layout.output_size), (0,), (0,))
@@ -156,12 +158,12 @@ class LaidOutTraining:
         own_outputs, at_rows = torch.split(
             outputs, [len(batch.inputs), len(held["row_inputs"])], dim=2
         )
-        loss = trainer.objective_loss(batch, None, own_outputs)
-        values = trainer.over_group((at_rows * held["row_coefficients"]).sum(-1))
+        loss = trainer.compute_objective_loss(batch, None, own_outputs)
+        values = trainer.average_over_group((at_rows * held["row_coefficients"]).sum(-1))
         return loss + (held["row_needed"] - values).clamp_min(0) @ held["row_weights"]
 
 
-class LaidOut(Protocol):
+class SegmentedLoss(Protocol):
     """The loss of a training whose data are laid out for `segment` steps at a time."""
 
     @property
@@ -178,7 +180,7 @@ class LaidOut(Protocol):
 
 def train_captured(
     parameters: Parameters,
-    data: LaidOut,
+    data: SegmentedLoss,
     training: Training,
     *,
     models: int,
@@ -190,8 +192,8 @@ def train_captured(
     `NotRecorded` where a step cannot be recorded, such as one whose loss makes a tensor of numbers
     in Python: `train` takes it.
     """
-    current = contiguous(parameters)
-    step = _Step(current, data.loss, training, models)
+    current = make_contiguous(parameters)
+    step = _AdamStep(current, data.loss, training, models)
     graph: torch.cuda.CUDAGraph | None = None
     for start in range(0, training.steps, data.segment):
         if pause is not None:
@@ -200,7 +202,7 @@ def train_captured(
         data.lay_out(count)
         step.within.zero_()
         if graph is None:
-            graph = step.recorded()
+            graph = step.record()
         for _ in range(count):
             graph.replay()
         if until < math.inf:
@@ -211,7 +213,7 @@ def train_captured(
     return {name: value.detach() for name, value in current.items()}
 
 
-class _Step:
+class _AdamStep:
     """One Adam step on tensors that stay where they are."""
 
     def __init__(
@@ -226,7 +228,9 @@ class _Step:
         self.values = [value.requires_grad_(True) for value in current.values()]
         self.adam = FusedAdam(self.values, training, models)
         numbers = range(training.steps + WARM_UP)
-        self.rates = torch.tensor([onecycle(n, training) for n in numbers], device=device)
+        self.rates = torch.tensor(
+            [compute_onecycle_rate(n, training) for n in numbers], device=device
+        )
         self.rate = torch.zeros((), device=device)
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.within = torch.zeros(1, dtype=torch.int64, device=device)
@@ -239,7 +243,7 @@ class _Step:
         self.number += 1
         self.within += 1
 
-    def recorded(self) -> torch.cuda.CUDAGraph:
+    def record(self) -> torch.cuda.CUDAGraph:
         """A graph of this step; warming up, or failing, leaves no trace in the parameters.
 
         Recorded without the context manager of torch, which empties the cache of device memory
@@ -249,7 +253,7 @@ class _Step:
         saved = [tensor.detach().clone() for tensor in state]
         graph = torch.cuda.CUDAGraph()
         try:
-            with own_stream(self.number.device):
+            with use_own_stream(self.number.device):
                 for _ in range(WARM_UP):
                     self.within.zero_()
                     self()

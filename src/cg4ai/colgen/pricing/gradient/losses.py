@@ -15,12 +15,12 @@ from cg4ai.colgen.pricing.gradient.rows import (
     ReadyRows,
     RowDraws,
     Weighted,
-    joined,
-    ready,
-    weighted_rows,
+    join_rows,
+    prepare_rows,
+    select_weighted_rows,
 )
 from cg4ai.colgen.pricing.gradient.violations import ViolationPool
-from cg4ai.colgen.pricing.reduced_cost import mixture_outputs
+from cg4ai.colgen.pricing.reduced_cost import compute_mixture_outputs
 from cg4ai.colgen.separation import training_separator
 from cg4ai.members.mixture import Mixture, Part
 from cg4ai.objectives import AnyObjective, Batch, Supervised
@@ -29,7 +29,7 @@ from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import Rows
-from cg4ai.seeds import derived_seed
+from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
     from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
@@ -55,7 +55,7 @@ class Trainer:
         self.shape = (pricer.restarts, pricer.group, len(layout))
         places = layout.places(pricer.architecture.output_size)
         self.places = None if places is None else torch.as_tensor(places, device=request.device)
-        core, rest = weighted_rows(
+        core, rest = select_weighted_rows(
             request,
             limit=None if pricer.draws_rows else pricer.row_limit,
             hinge_only=pricer.finish == 0,
@@ -65,7 +65,7 @@ class Trainer:
             self.draws = RowDraws(
                 core, pricer.row_limit, ready=self._ready, hinge_only=pricer.finish == 0
             )
-            self.rows = self.draws.known
+            self.rows = self.draws.known_rows
         else:
             self.rows = [self._ready(entry) for entry in core]
         self.found: list[Rows] = []
@@ -91,7 +91,7 @@ class Trainer:
                 output_size=self.layout.output_size,
                 rate=self.pricer.multiplier_rate,
                 headroom=self.pricer.headroom,
-                seed=derived_seed(self.request.seed, number, "pool"),
+                seed=derive_seed(self.request.seed, number, "pool"),
             )
             for number, requirement in enumerate(self.request.requirements)
             if isinstance(requirement.region, Region)
@@ -99,11 +99,11 @@ class Trainer:
 
     def _group_outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         x = inputs.to(dtype=self.pricer.dtype, device=self.request.device)
-        return self.over_group(self.joint(self.pricer.architecture.forward(parameters, x)))
+        return self.average_over_group(self.joint(self.pricer.architecture.forward(parameters, x)))
 
     def _ready(self, entry: Weighted) -> ReadyRows:
         pricer = self.pricer
-        return ready(entry, self.tensor, headroom=pricer.headroom, weight=pricer.row_weight)
+        return prepare_rows(entry, self.tensor, headroom=pricer.headroom, weight=pricer.row_weight)
 
     def _remember(self, rows: Rows) -> None:
         found = self._hinged(rows, np.full(len(rows), self.pricer.attack_weight))
@@ -117,8 +117,8 @@ class Trainer:
         """The rows of the master that are trained on at one step: all, or those drawn."""
         if not self.pricer.draws_rows:
             return self.rows
-        rows = self.rows if self.draws is None else self.draws.drawn(self.made)
-        return [entry.sampled(self.made) for entry in rows]
+        rows = self.rows if self.draws is None else self.draws.draw_rows(self.made)
+        return [entry.sample_inputs(self.made) for entry in rows]
 
     def _window(self, step: int) -> list[ReadyRows]:
         """A few batches of remembered rows, others at every step; rarer ones weigh more."""
@@ -126,7 +126,7 @@ class Trainer:
         if count <= WINDOW:
             return self.memory
         scale = min(count / WINDOW, 3.0)
-        return [self.memory[(step * WINDOW + k) % count].scaled(scale) for k in range(WINDOW)]
+        return [self.memory[(step * WINDOW + k) % count].scale(scale) for k in range(WINDOW)]
 
     def attack(self, parameters: Parameters, step: int) -> None:
         """Now and then, look for inputs of the regions that each group violates, and keep them."""
@@ -169,7 +169,7 @@ class Trainer:
         result = separator.find(
             group,
             requirement,
-            seed=derived_seed(self.request.seed, step, f"attack {number}"),
+            seed=derive_seed(self.request.seed, step, f"attack {number}"),
             limit=ATTACK_ROWS,
             tolerance=attack_tolerance(self.pricer.headroom),
         )
@@ -199,7 +199,7 @@ class Trainer:
         """The current mixture's outputs at all inputs of the objective, which batches are from."""
         assert self.request.ensemble is not None
         inputs, device = self.objective.inputs, self.request.device
-        return self.tensor(mixture_outputs(self.request.ensemble, inputs, device))
+        return self.tensor(compute_mixture_outputs(self.request.ensemble, inputs, device))
 
     def joint(self, raw: Tensor) -> Tensor:
         """(restarts * group * blocks, n, k) -> (restarts, group, n, r)."""
@@ -219,7 +219,7 @@ class Trainer:
             return nothing, self._outputs(parameters, inputs) if inputs else []
         batch, now = self.fixed if self.fixed is not None else self.batch(self.pricer.batch_size)
         own, *others = self._outputs(parameters, [batch.inputs, *inputs])
-        return self.objective_loss(batch, now, own), others
+        return self.compute_objective_loss(batch, now, own), others
 
     def _outputs(self, parameters: Parameters, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         """Outputs at each of several sets of inputs, by one forward pass."""
@@ -236,21 +236,21 @@ class Trainer:
             known = self._together = (inputs, torch.cat(list(inputs)))
         return known[1]
 
-    def objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
+    def compute_objective_loss(self, batch: Batch, now: Tensor | None, outputs: Tensor) -> Tensor:
         own = self.objective.kind == "average"
         loss = torch.zeros((), device=outputs.device, dtype=outputs.dtype)
         if own or self.pricer.individual:
-            each = self.over_group(self.objective.value(batch, outputs))
+            each = self.average_over_group(self.objective.value(batch, outputs))
             loss = each if own else self.pricer.individual * each
         if not own:
-            mean, tau = self.over_group(outputs), self.pricer.blend
+            mean, tau = self.average_over_group(outputs), self.pricer.blend
             if now is None:
                 loss = loss + self.objective.value(batch, mean)
             else:
                 loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
         return loss
 
-    def over_group(self, values: Tensor) -> Tensor:
+    def average_over_group(self, values: Tensor) -> Tensor:
         """The mean over the members of each group: (restarts, group, ...) -> (restarts, ...)."""
         return values.squeeze(1) if self.pricer.group == 1 else values.mean(1)
 
@@ -260,19 +260,19 @@ class Trainer:
         """The rows' part of the loss, from each member's own row value, averaged over the group."""
         total = self.tensor(np.zeros(self.pricer.restarts))
         for here, entry in zip(outputs, rows, strict=True):
-            values = self.over_group(entry.values(here))
+            values = self.average_over_group(entry.values(here))
             if hinge:
                 total = total + (entry.needed - values).clamp_min(0) @ entry.hinge
             else:
                 total = total - values @ entry.guide
         return total
 
-    def guided_loss(self, parameters: Parameters, step: int) -> Tensor:
-        rows = joined([*self._of_step(), *self._window(step), *self.pooled])
+    def compute_guided_loss(self, parameters: Parameters, step: int) -> Tensor:
+        rows = join_rows([*self._of_step(), *self._window(step), *self.pooled])
         loss, outputs = self._evaluate(parameters, rows, objective=self.needs_objective)
         return loss + self._row_terms(outputs, rows, hinge=True) if rows else loss
 
-    def reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
+    def compute_reduced_cost(self, parameters: Parameters, step: int) -> Tensor:
         rows = self._of_step()
         # an epigraph objective is in the rows already, once there are any: its pieces have duals
         priced = self.objective.kind == "epigraph" and bool(rows)
@@ -280,7 +280,7 @@ class Trainer:
         loss, outputs = self._evaluate(parameters, rows, objective=charged)
         return loss + self._row_terms(outputs, rows, hinge=False) if rows else loss
 
-    def limited(self, parameters: Parameters, limit: float) -> Parameters:
+    def limit_outputs(self, parameters: Parameters, limit: float) -> Parameters:
         """Scale down the output layer of members that exceed the limit on any known input."""
         architecture = self.pricer.architecture
         known = [self.objective.inputs]

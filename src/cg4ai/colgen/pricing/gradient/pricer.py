@@ -15,7 +15,11 @@ import numpy as np
 import torch
 
 from cg4ai.colgen.pricing.defaults import ArchitecturePricer
-from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded, laid_out, train_captured
+from cg4ai.colgen.pricing.gradient.cuda_graphs import (
+    NotRecorded,
+    build_segmented_training,
+    train_captured,
+)
 from cg4ai.colgen.pricing.gradient.losses import Trainer
 from cg4ai.colgen.pricing.gradient.training import Training, train
 from cg4ai.colgen.pricing.probes import Probe
@@ -177,13 +181,13 @@ class GradientPricer(ArchitecturePricer):
             stage = replace(self.training, steps=self.training.steps - guided)
             parameters = train(
                 parameters,
-                trainer.reduced_cost,
+                trainer.compute_reduced_cost,
                 stage,
                 models=self.restarts,
                 until=request.until,
             )
         if self.output_limit is not None:
-            parameters = trainer.limited(parameters, self.output_limit)
+            parameters = trainer.limit_outputs(parameters, self.output_limit)
         per_group = self.group * len(layout)
         sound = _finite(parameters, self.restarts)
         lost = self.restarts - len(sound)
@@ -204,7 +208,7 @@ class GradientPricer(ArchitecturePricer):
         until = trainer.request.until
         recorded = torch.device(trainer.request.device).type == RECORDED_ON
         if recorded and stage.schedule == "onecycle":
-            data = laid_out(
+            data = build_segmented_training(
                 trainer, self.refresh_every or self.attack_every or SEGMENT, stage.steps
             )
             if data is not None:
@@ -226,7 +230,7 @@ class GradientPricer(ArchitecturePricer):
                     parameters = {name: value.detach() for name, value in parameters.items()}
         return train(
             parameters,
-            trainer.guided_loss,
+            trainer.compute_guided_loss,
             stage,
             models=self.restarts,
             pause=pause,

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from cg4ai.protocols import PricingRequest
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, merged
+from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, merge_batches
 
 Weighted = tuple[Rows, Array, Array]  # rows, hinge weights, guiding duals
 SUMMED = 512  # inputs of one batch of sums that a step looks at, where it may look at some
 
 
-def weighted_rows(
+def select_weighted_rows(
     request: PricingRequest, *, limit: int | None, hinge_only: bool
 ) -> tuple[list[Weighted], list[Rows]]:
     """Rows of most weight, with hinge weights (sum one) and guiding duals; then the others.
@@ -73,13 +73,13 @@ def _joined(chosen: Sequence[Weighted]) -> list[Weighted]:
     if not simple:
         return list(chosen)
     taken = {id(rows) for rows, _, _ in simple}
-    one = replace(merged([rows for rows, _, _ in simple]), requirement=0)
+    one = replace(merge_batches([rows for rows, _, _ in simple]), requirement=0)
     weights = np.concatenate([weights for _, weights, _ in simple])
     guide = np.concatenate([guide for _, _, guide in simple])
     return [(one, weights, guide), *(entry for entry in chosen if id(entry[0]) not in taken)]
 
 
-def concave_joined(chosen: Sequence[Weighted]) -> list[Weighted]:
+def join_concave_rows(chosen: Sequence[Weighted]) -> list[Weighted]:
     """The same rows with the concave ones of one functional as a single batch, which come last."""
     alike: dict[Callable[..., object], list[tuple[ConcaveRows, Array, Array]]] = {}
     result: list[Weighted] = []
@@ -89,7 +89,7 @@ def concave_joined(chosen: Sequence[Weighted]) -> list[Weighted]:
         else:
             result.append((rows, weights, guide))
     for group in alike.values():
-        one = merged([rows for rows, _, _ in group])
+        one = merge_batches([rows for rows, _, _ in group])
         together = [np.concatenate([entry[part] for entry in group]) for part in (1, 2)]
         result.append((one, together[0], together[1]))
     return result
@@ -100,7 +100,7 @@ def _chunks(batches: Sequence[Rows]) -> list[Rows]:
     simple = [rows for rows in batches if isinstance(rows, LinearRows) and rows.index is not None]
     if not simple:
         return []
-    one = merged(simple)
+    one = merge_batches(simple)
     return [
         one.take(np.arange(start, min(start + 64, len(one)))) for start in range(0, len(one), 64)
     ]
@@ -120,7 +120,7 @@ class ReadyRows:
     guide: Tensor
     rows: Rows | None = None
 
-    def scaled(self, factor: float) -> Self:
+    def scale(self, factor: float) -> Self:
         """The same with another weight of what is lacking."""
         return replace(self, hinge=self.hinge * factor)
 
@@ -129,14 +129,14 @@ class ReadyRows:
         assert self.rows is not None
         return self.rows.values(outputs)
 
-    def drawn(self, which: IntArray, factors: Array) -> ReadyRows:
+    def select(self, which: IntArray, factors: Array) -> ReadyRows:
         """Some rows of one input each, their weights times `factors`; see `RowDraws`."""
         assert isinstance(self.rows, ConcaveRows)
         # training has the inputs as a tensor: those of the rows themselves need not be copied
         rows = replace(self.rows, inputs=self.rows.inputs[:0], positions=self.rows.positions[which])
         return replace(self._at(which, factors), rows=rows)
 
-    def sampled(self, made: torch.Generator) -> ReadyRows:
+    def sample_inputs(self, made: torch.Generator) -> ReadyRows:
         """The same rows, from some of the inputs where they sum over very many."""
         return self
 
@@ -180,7 +180,7 @@ class SimpleRows(ReadyRows):
             return self
         return replace(self, inputs=self.inputs[self.index], index=None)
 
-    def drawn(self, which: IntArray, factors: Array) -> SimpleRows:
+    def select(self, which: IntArray, factors: Array) -> SimpleRows:
         assert self.index is None
         at = torch.as_tensor(which, device=self.inputs.device)
         return replace(self._at(which, factors), coefficients=self.coefficients[at])
@@ -200,7 +200,7 @@ class SummedRows(ReadyRows):
     def values(self, outputs: Tensor) -> Tensor:
         return torch.einsum("jk,...kr,jr->...j", self.mixing, outputs, self.coefficients)
 
-    def sampled(self, made: torch.Generator) -> ReadyRows:
+    def sample_inputs(self, made: torch.Generator) -> ReadyRows:
         """Sums over `SUMMED` inputs whose mean over draws is the sum over all.
 
         An input is drawn with a chance that grows with its largest share in a row, one from each
@@ -217,7 +217,7 @@ class SummedRows(ReadyRows):
         return replace(self, inputs=self.inputs[picked], mixing=mixing)
 
 
-def ready(
+def prepare_rows(
     entry: Weighted, tensor: Callable[[Array], Tensor], *, headroom: float, weight: float
 ) -> ReadyRows:
     """Rows with their weights; `tensor` puts an array where training happens."""
@@ -253,7 +253,7 @@ def ready(
     )
 
 
-def joined(entries: Sequence[ReadyRows]) -> list[ReadyRows]:
+def join_rows(entries: Sequence[ReadyRows]) -> list[ReadyRows]:
     """All rows, the simple ones as a single entry that comes first."""
     simple = [entry for entry in entries if isinstance(entry, SimpleRows)]
     others = [entry for entry in entries if not isinstance(entry, SimpleRows)]
@@ -285,7 +285,7 @@ def _index(entry: SimpleRows) -> Tensor:
     return torch.arange(len(entry.inputs), device=entry.inputs.device)
 
 
-def chances(weights: Array, count: int) -> Array:
+def compute_chances(weights: Array, count: int) -> Array:
     """The chance of each row to be drawn, `min(1, c * weight)`, where c makes the sum `count`.
 
     The heaviest rows are certain. Where no more than `count` weights are positive, all those are.
@@ -299,7 +299,7 @@ def chances(weights: Array, count: int) -> Array:
     return np.asarray(np.minimum(1.0, weights * ((count - certain) / left[certain])))
 
 
-def draw(chance: Array, made: torch.Generator) -> IntArray:
+def draw_indices(chance: Array, made: torch.Generator) -> IntArray:
     """Different rows, as many as the chances sum to, each with its own chance.
 
     Systematic sampling: the chances are laid end to end in random order, and a comb with teeth one
@@ -319,7 +319,7 @@ class RowDraws:
     A row drawn with chance p weighs 1/p times as much, so that the mean over draws of any sum over
     rows of weight x something is the sum over all rows. Rows of most weight are in every step with
     the weight they have; so are those that sum over many inputs, which are few (of their inputs
-    `SummedRows.sampled` draws some).
+    `SummedRows.sample_inputs` draws some).
     """
 
     def __init__(
@@ -330,27 +330,27 @@ class RowDraws:
         ready: Callable[[Weighted], ReadyRows],
         hinge_only: bool,
     ) -> None:
-        made = [(entry, ready(entry)) for entry in concave_joined(known)]
+        made = [(entry, ready(entry)) for entry in join_concave_rows(known)]
         single = [pair for pair in made if _one_input_each(pair[1])]
         self.always = [rows for _, rows in made if not _one_input_each(rows)]
         self.single = [r.spread() if isinstance(r, SimpleRows) else r for _, r in single]
         ranks = [w if hinge_only else np.maximum(w, g) for (_, w, g), _ in single]
         rank = np.concatenate([np.empty(0), *ranks])
-        self.chance = chances(rank, max(1, limit - sum(len(r.needed) for r in self.always)))
+        self.chance = compute_chances(rank, max(1, limit - sum(len(r.needed) for r in self.always)))
         self.starts = np.cumsum([0, *(len(rows.needed) for rows in self.single)])
 
     @property
-    def known(self) -> list[ReadyRows]:
+    def known_rows(self) -> list[ReadyRows]:
         return [*self.always, *self.single]
 
-    def drawn(self, made: torch.Generator) -> list[ReadyRows]:
+    def draw_rows(self, made: torch.Generator) -> list[ReadyRows]:
         """The rows of one step."""
         if not self.single:
             return self.always
-        picked = draw(self.chance, made)
+        picked = draw_indices(self.chance, made)
         cuts = np.searchsorted(picked, self.starts)
         parts = [
-            rows.drawn(picked[first:last] - start, 1.0 / self.chance[picked[first:last]])
+            rows.select(picked[first:last] - start, 1.0 / self.chance[picked[first:last]])
             for rows, start, first, last in zip(
                 self.single, self.starts[:-1], cuts[:-1], cuts[1:], strict=True
             )

@@ -92,7 +92,7 @@ def train(
     `until` is a moment of `clock.now` at which training ends, whatever steps are left.
     """
     rule = (_Plateau if training.schedule == "plateau" else _OneCycle)(
-        contiguous(parameters), training, models
+        make_contiguous(parameters), training, models
     )
     values = list(rule.current.values())
     told = step_listener.get()
@@ -112,7 +112,7 @@ def train(
     return rule.result
 
 
-def contiguous(parameters: Parameters) -> Parameters:
+def make_contiguous(parameters: Parameters) -> Parameters:
     """Copies in order in memory, which the fused kernel takes for granted of all it is given."""
     return {
         name: value.detach().clone(memory_format=torch.contiguous_format)
@@ -129,7 +129,7 @@ class _OneCycle:
         self.adam = FusedAdam(list(current.values()), training, models)
 
     def step(self, step: int, losses: Tensor, gradients: Sequence[Tensor]) -> bool:
-        self.adam.step(gradients, onecycle(step, self.training))
+        self.adam.step(gradients, compute_onecycle_rate(step, self.training))
         return False
 
 
@@ -199,7 +199,7 @@ class _Plateau:
 class FusedAdam:
     """Adam with decoupled weight decay, in place on `values`: torch's fused kernel.
 
-    The values must be contiguous; see `contiguous`.
+    The values must be contiguous; see `make_contiguous`.
     """
 
     def __init__(self, values: list[Tensor], training: Training, models: int) -> None:
@@ -250,7 +250,7 @@ def _along(value: Tensor, of_models: Tensor) -> Tensor:
     return repeated.reshape(-1, *[1] * (value.ndim - 1))
 
 
-def onecycle(step: int, training: Training) -> float:
+def compute_onecycle_rate(step: int, training: Training) -> float:
     """The learning rate of a step: up over the first tenth, then down to zero along a cosine."""
     warm = max(1, training.steps // 10)
     if step < warm:
