@@ -141,7 +141,7 @@ def _build_guard(rule: PlacedRule, place: Region, output_size: int) -> Guard:
             "the Shield, and give the equality as within=",
             code="unsupported",
         )
-    one = rule.placed(place)
+    one = rule.place_over(place)
     one.check(one.input_size, output_size)
     return guard_of(one, output_size)
 

@@ -119,7 +119,7 @@ def resolve_subject(
                 f"{requirement.name} does not say where it holds; give region=Box(lower, upper)",
                 code="missing-argument",
             )
-        return ensemble, requirement if place is None else requirement.placed(place)
+        return ensemble, requirement if place is None else requirement.place_over(place)
     return ensemble, requirement
 
 

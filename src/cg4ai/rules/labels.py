@@ -52,6 +52,7 @@ class _Labelled(InputRule):
             self._refuse_labels(size)
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        self.require_place()
         if self.labels.dtype.kind != "U":
             return {}
         found = [find_position(str(one), outputs, self.name, "class") for one in self.labels]
@@ -70,6 +71,7 @@ class _Labelled(InputRule):
             )
 
     def check(self, input_size: int, output_size: int) -> None:
+        self.require_place()
         self._refuse_labels(output_size)
         self.fit(input_size, output_size)
 

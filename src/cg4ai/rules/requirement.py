@@ -148,7 +148,14 @@ class InputRule(RequirementDefaults):
         """What changes where outputs have these names."""
         return {}
 
-    def placed(self, region: Region) -> Self:
+    def require_place(self) -> None:
+        if self.inputs is None:
+            raise InvalidInput(
+                f"{self.name} does not say where it holds; give a region or a list of inputs",
+                code="missing-argument",
+            )
+
+    def place_over(self, region: Region) -> Self:
         """The same rule over this region, where it leaves the place open."""
         return self if self.inputs is not None else replace(self, inputs=region)
 
@@ -166,10 +173,7 @@ class InputRule(RequirementDefaults):
         """The listed inputs (m, d), of a list or a Pool; objects where raw columns hold text."""
         if isinstance(self.inputs, Region):
             raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
-        if self.inputs is None:
-            raise InvalidInput(
-                f"{self.name} does not say where it holds; give a region or a list of inputs"
-            )
+        self.require_place()
         listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
         return listed
 

@@ -341,8 +341,13 @@ def test_arguments_that_do_not_fit() -> None:
         layer(torch.zeros(3, 2), torch.zeros(3, 2))
     with raises(InvalidInput, "type"):
         layer(torch.zeros(3, 2, dtype=torch.int64), torch.zeros(3, 1))
-    with raises(InvalidInput, "invalid-input", match="does not say where"):
-        cap.check(1, 2)
+    for rule in (
+        cap,
+        Quadratic(None, np.eye(2), 1.0, name="cap"),
+        Margin(None, 0, 0.1, name="cap"),
+    ):
+        with raises(InvalidInput, "missing-argument", match="cap"):
+            rule.check(1, 2)
 
 
 def test_a_sequence_that_hands_the_input_on() -> None:
