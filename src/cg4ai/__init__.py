@@ -1,9 +1,10 @@
 """Train models that keep hard rules: convex mixtures by column generation.
 
 The names below are what most users need. The rest of the public interface is in submodules:
-`rules`, `members`, `data`, `colgen` (the algorithm and its parts), `guarantees`, `callbacks`,
-`errors`, `plots`, `runs`, and what applications are made of (`apps`, `report`, `solvers`, `clock`),
-with `routing` as the one that comes along. All are imported when they are first used.
+`rules`, `nn` (layers for any torch network), `members`, `data`, `colgen` (the algorithm and its
+parts), `guarantees`, `callbacks`, `errors`, `plots`, `runs`, and what applications are made of
+(`apps`, `report`, `solvers`, `clock`), with `routing` as the one that comes along. All are
+imported when they are first used.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from cg4ai import errors as errors
     from cg4ai import guarantees as guarantees
     from cg4ai import members as members
+    from cg4ai import nn as nn
     from cg4ai import plots as plots
     from cg4ai import report as report
     from cg4ai import routing as routing
@@ -69,6 +71,7 @@ else:
             "errors",
             "guarantees",
             "members",
+            "nn",
             "plots",
             "report",
             "routing",

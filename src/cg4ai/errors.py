@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 
 # the parent of both distributions' errors, so that one `except` catches what either raises; the
@@ -18,6 +18,7 @@ __all__ = [
     "FitWarning",
     "InvalidInput",
     "InvalidSettings",
+    "MissingAnchor",
     "MissingExtra",
     "MissingFactory",
     "OutsideRegion",
@@ -76,6 +77,19 @@ class MissingFactory(InvalidInput):
     """Saved members are whole, but what no file holds, code of the user's, was not given again."""
 
     code = "missing-factory"
+
+
+class MissingAnchor(InvalidInput):
+    """No anchor is known to keep these rules, so that nothing can shield them.
+
+    `rule` is the name of the one that forbids it, `point` an input where it does, if one is known.
+    """
+
+    code = "anchor"
+
+    def __init__(self, *words: object, rule: str = "", point: Sequence[float] = ()) -> None:
+        super().__init__(*words)
+        self.rule, self.point = rule, tuple(point)
 
 
 class InvalidSettings(Cg4aiError, ValueError):

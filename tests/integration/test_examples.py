@@ -55,6 +55,31 @@ def test_patch_misclassified() -> None:
     assert found["changed"] >= found["made_right"] + found["made_wrong"]
 
 
+def test_layer_pytorch() -> None:
+    found = run("layer_pytorch")
+    assert found["plain_broken"] > 1000
+    assert found["plain_worst"] > 0.1
+    assert found["ruled_broken"] == 0
+    assert found["ruled_error"] < found["plain_error"]
+
+
+def test_layer_lightning() -> None:
+    pytest.importorskip("lightning")
+    found = run("layer_lightning")
+    assert found["largest"] <= 0.5
+    assert found["least"] >= 0
+    assert found["sum_missed"] <= TOLERANCE
+    assert found["error"] < 0.05
+
+
+def test_layer_huggingface() -> None:
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    found = run("layer_huggingface")
+    assert found["broken"] == 0
+    assert found["error"] < 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.guard
 def test_an_example_runs_as_a_script() -> None:

@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.networks import NetworkMembers, affine
-from cg4ai.protocols import Members
 from cg4ai.records import Array
 from cg4ai.rules.output_sets import OutputSet
 
@@ -32,12 +29,6 @@ class AffineMap:
     def at(self, inputs: Array) -> Array:
         """(n, d) -> (n, r)."""
         return np.asarray(inputs @ self.slopes.T + self.offsets)
-
-    def members(self) -> Members:
-        """One member that computes it."""
-        if self.is_constant:
-            return ConstantMembers(self.offsets[None], self.slopes.shape[1])
-        return affine(self.slopes.T[None], self.offsets[None])
 
     def mix(self, other: AffineMap, share: float) -> AffineMap:
         """The mixture with `share` of the other."""
@@ -95,15 +86,3 @@ class Space:
     def outputs(self, slopes: Array, offsets: Array) -> AffineMap:
         """The map of `z = slopes x + offsets`."""
         return AffineMap(self.slope + self.basis @ slopes, self.offset + self.basis @ offsets)
-
-
-def find_affine_map(members: Members) -> AffineMap | None:
-    """A single member as a map, where it is constant or affine."""
-    if isinstance(members, ConstantMembers):
-        return AffineMap.constant(members.values[0].cpu().numpy(), members.input_size)
-    if isinstance(members, NetworkMembers):
-        shape = members.architecture
-        if not shape.hidden and shape.output == "linear" and shape.shift is None:
-            slopes, offsets = (members.parameters[name][0] for name in ("weight_0", "bias_0"))
-            return AffineMap(slopes.cpu().numpy(), offsets.cpu().numpy())
-    return None

@@ -18,7 +18,7 @@ import torch
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from cg4ai.anchors.affine_maps import AffineMap, Space, find_affine_map
+from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.least_loss import MeanLoss
 from cg4ai.anchors.search import (
     Anchor,
@@ -32,6 +32,7 @@ from cg4ai.compile.equalities import find_completion
 from cg4ai.compile.output_sets import find_output_set
 from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.errors import InvalidInput
+from cg4ai.members.affine_maps import build_affine_member, find_affine_map
 from cg4ai.members.output_sets import move_into_set
 from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
 from cg4ai.objectives import Objective, Supervised
@@ -76,7 +77,7 @@ def shield_members(problem: CompiledProblem) -> CompiledProblem:
     how = "constant" if found.map.is_constant else "affine"
     note = f"{how} anchor with room {found.room:.3g}, by closed form"
     guards = tuple(guard_of(one, problem.layout.output_size) for one in ruled)
-    shield = Shield(found.map.members(), guards, _coupled(problem))
+    shield = Shield(build_affine_member(found.map), guards, _coupled(problem))
     return _shielded(problem, shield, ruled, note, unit=_measure_unit(problem, found.map))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cg4ai.data.arrays import is_traced
 from cg4ai.records import Array
 
 LEAST_ENTRIES = 2**15  # of a matrix; products of smaller ones take no time
@@ -37,7 +38,7 @@ class SparseMatrix:
 
     def can_multiply(self, values: Tensor) -> bool:
         """Whether `multiply` may be called with these values: on a CPU, and not while tracing."""
-        return values.device.type == "cpu" and not torch.compiler.is_compiling()
+        return values.device.type == "cpu" and not is_traced()
 
     def multiply(self, values: Tensor) -> Tensor:
         """(..., r, n) -> (..., m, n), `matrix @ values`."""

@@ -17,9 +17,10 @@ from torch import Tensor
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.nested_classes import NestedMembers
 from cg4ai.members.networks import NetworkMembers
-from cg4ai.members.output_sets import ArrangedMembers, distribute_remainder
+from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.members.trees import TreeMembers
+from cg4ai.nn.set_projection import distribute_remainder
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.output_sets import OutputRule, OutputSet

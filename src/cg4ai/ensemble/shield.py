@@ -17,17 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cg4ai.anchors.affine_maps import AffineMap, find_affine_map
+from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.anchors.search import check_anchor_outputs, find_worst_case, is_proven
 from cg4ai.data import arrays
 from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.members.blending import Blend
+from cg4ai.members.affine_maps import find_affine_map
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.members.shielded import ShieldedMembers
+from cg4ai.nn.blending import Blend
 from cg4ai.records import Array, select_prefixed
 from cg4ai.rules import Requirement
 from cg4ai.rules.guards import Guard, guard_of

@@ -17,45 +17,10 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
+from cg4ai.nn.completing import FIELDS, CompletionTensors
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, MemberState
 from cg4ai.rules.equality import Completion
-
-FIELDS = ("offset", "slope", "basis")
-
-
-@dataclass(frozen=True, eq=False)
-class _CompletionLayer:
-    """A completion as tensors (r,), (d, r) and (k, r): what is multiplied by from the right."""
-
-    completion: Completion
-    offset: Tensor
-    slope: Tensor
-    basis: Tensor
-
-    @classmethod
-    def of(cls, completion: Completion, like: Tensor) -> _CompletionLayer:
-        arrays = (completion.offset, completion.slope.T.copy(), completion.basis.T.copy())
-        offset, slope, basis = (torch.as_tensor(array).to(like) for array in arrays)
-        return cls(completion, offset, slope, basis)
-
-    @property
-    def digest(self) -> str:
-        return self.completion.digest
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in FIELDS}
-
-    def with_tensors(self, tensors: Mapping[str, Tensor]) -> _CompletionLayer:
-        return _CompletionLayer(self.completion, **tensors)
-
-    def state(self) -> MemberState:
-        arrays = {name: getattr(self.completion, name) for name in FIELDS}
-        return MemberState("completion", {}, arrays)
-
-    def compute_fixed_part(self, inputs: Tensor) -> Tensor:
-        """(n, d) -> (n, r): what the input alone decides."""
-        return torch.addmm(self.offset, inputs, self.slope)
 
 
 def _check(input_size: int, output_size: int, completion: Completion) -> None:
@@ -72,7 +37,7 @@ def _check(input_size: int, output_size: int, completion: Completion) -> None:
         )
 
 
-class CompletedMembers(WrappedMembers[_CompletionLayer]):
+class CompletedMembers(WrappedMembers[CompletionTensors]):
     """The members of `inner`, whose outputs z become `offset + slope x + basis z`."""
 
     kind = "completed"
@@ -81,7 +46,7 @@ class CompletedMembers(WrappedMembers[_CompletionLayer]):
     def __init__(self, inner: Members, completion: Completion) -> None:
         _check(inner.input_size, inner.output_size, completion)
         like = torch.empty(0, dtype=torch.float64, device=inner.device)
-        super().__init__(inner, _CompletionLayer.of(completion, like))
+        super().__init__(inner, CompletionTensors.of(completion, like))
 
     @property
     def completion(self) -> Completion:
@@ -145,7 +110,7 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     """An architecture whose members are completed: training moves only what is free."""
 
     makes = CompletedMembers
-    layered = staticmethod(_CompletionLayer.of)
+    layered = staticmethod(CompletionTensors.of)
 
     def __post_init__(self) -> None:
         _check(self.inner.input_size, self.inner.output_size, self.source)
@@ -171,7 +136,5 @@ class CompletedArchitecture(WrappedArchitecture[Completion]):
     def forward(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, d), or (count, n, d) with inputs of each member's own -> (count, n, output_size)."""
         free = self.inner.forward(parameters, inputs)
-        layer = self._layer(free)
-        x = inputs.to(free.dtype)
-        outputs: Tensor = free @ layer.basis + (x @ layer.slope + layer.offset)
-        return outputs
+        layer: CompletionTensors = self._layer(free)
+        return layer.complete(free, inputs.to(free.dtype))

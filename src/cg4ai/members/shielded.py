@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
-from cg4ai.members.blending import Blend, Coupled
 from cg4ai.members.checks import check_inputs
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
+from cg4ai.nn.blending import Blend, Coupled
 from cg4ai.protocols import Members, Parameters
 from cg4ai.records import Array, MemberState, select_prefixed
 from cg4ai.rules.guards import Guard, dump_guards, load_guards

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from cg4ai import __version__
 from cg4ai.ensemble.claims import compute_subject_digest
@@ -45,7 +46,10 @@ from cg4ai.proofs.structure_certificates import (
 )
 from cg4ai.proofs.sums import find_sum_groups
 from cg4ai.rules import Requirement
+from cg4ai.rules.labels import Margin, Probability
+from cg4ai.rules.linear import Linear
 from cg4ai.rules.output_sets import OutputRule
+from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Shape
 from cg4ai.runs import files
@@ -62,10 +66,11 @@ ROW_NAMES = {"matrix": "region_rows", "limit": "region_most"}
 
 def write_certificate(
     path: str | Path,
-    ensemble: Ensemble,
+    ensemble: Ensemble | nn.Module,
     *,
     requirement: Requirement,
     certification: Certification,
+    region: Region | None = None,
     title: str = "a mixture",
     rule_names: Sequence[str] | None = None,
     totals: Totals | None = None,
@@ -74,8 +79,10 @@ def write_certificate(
 
     `title` says in words what the mixture is; `rule_names` name the rules, "rule 0" and so on if
     left out; `totals` say what sums of them keep. A certification that is not proven, or of another
-    mixture, region or other rules, is refused, and so is what the checker rejects.
+    mixture, region or other rules, is refused, and so is what the checker rejects. `region` is that
+    given to `certify`, for a rule that names none.
     """
+    ensemble, requirement = resolve_subject(ensemble, requirement, region)
     if not certification.subject:
         raise InvalidInput(
             "the certification does not say what it is about; give one that certify returned"
@@ -92,6 +99,28 @@ def write_certificate(
         _check(data)
     files.write_bytes(Path(path), data)
     return hashlib.sha256(data.partition(b"\n")[2]).hexdigest()
+
+
+def resolve_subject(
+    ensemble: Ensemble | nn.Module, requirement: Requirement, region: Region | None
+) -> tuple[Ensemble, Requirement]:
+    """The ensemble that stands for a network, and the rule over the region that is meant."""
+    place = region
+    if isinstance(ensemble, nn.Module):
+        from cg4ai.ensemble.from_module import build_ensemble, find_region
+
+        own = requirement.region
+        stated = own if isinstance(own, Region) else find_region(ensemble)
+        place = stated if region is None else region
+        ensemble = build_ensemble(ensemble, place)
+    if isinstance(requirement, Linear | Quadratic | Probability | Margin):
+        if requirement.inputs is None and place is None:
+            raise InvalidInput(
+                f"{requirement.name} does not say where it holds; give region=Box(lower, upper)",
+                code="missing-argument",
+            )
+        return ensemble, requirement if place is None else requirement.place_over(place)
+    return ensemble, requirement
 
 
 def build_certificate(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from torch import nn
 
 from cg4ai import clock
 from cg4ai.clock import Deadline, Review
@@ -14,7 +15,7 @@ from cg4ai.ensemble.claims import compute_subject_digest
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.parallel import check_jobs
-from cg4ai.proofs.certificate import verify_rules
+from cg4ai.proofs.certificate import resolve_subject, verify_rules
 from cg4ai.proofs.certifier import Certifier, SearchLimits, Tolerance
 from cg4ai.proofs.leaves import close_by_leaves
 from cg4ai.proofs.output_certificates import certify_outputs
@@ -33,7 +34,7 @@ MEMORY_LIMIT = 4 * 2**30  # bytes: half for a batch, half for trees and open cel
 
 
 def certify(
-    ensemble: Ensemble,
+    ensemble: Ensemble | nn.Module,
     requirement: Requirement,
     *,
     region: Region | None = None,
@@ -71,12 +72,15 @@ def certify(
     `n_jobs` parts of search and check go on at a time, by joblib (None: 1, or what
     `joblib.parallel_config` says), each within the memory of a batch; the answer is the same for
     any number unless time ends it.
+
+    A network that ends in layers of `cg4ai.nn` is certified as `ensemble.from_module` states it.
     """
     started = clock.now()
     if not 0 <= tolerance < 1:
         raise InvalidInput(f"tolerance must be at least 0 and below 1, got {tolerance}")
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     check_jobs(n_jobs)
+    ensemble, requirement = resolve_subject(ensemble, requirement, region)
     if isinstance(requirement, Equality):
         return certify_equality(ensemble, requirement)
     if isinstance(requirement, OutputRule):

@@ -282,6 +282,21 @@ class AffineRules(NormalFormDefaults):
         each = np.abs(self.limit) + x @ np.abs(self.tilt).T
         return np.asarray(size + each[:, self.pieces].max(axis=-1))
 
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): as `sizes`, by tensors."""
+        return self._in_sizes.slack(inputs.abs(), outputs.abs())
+
+    @cached_property
+    def _in_sizes(self) -> AffineRules:
+        """Rules whose slack, at the sizes of inputs and outputs, is the sum of all sizes."""
+        places = (self.rule, self.output, self.input)
+        constant, limit, value, tilt = map(
+            np.abs, (self.constant, self.limit, self.value, self.tilt)
+        )
+        return AffineRules(
+            0.0 - constant, limit, *places, 0.0 - value, self.input_size, tilt, self.piece
+        )
+
     def _on(self, like: Tensor) -> _Tensors:
         key = (like.dtype, like.device)
         if key not in self._tensors:

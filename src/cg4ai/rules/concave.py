@@ -34,6 +34,8 @@ class Concave(InputRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         if not callable(self.functional):
             raise InvalidInput(f"functional must be a function, got {self.functional!r}")
         if self.domain not in ("any", "probabilities"):

@@ -120,6 +120,11 @@ class Equality(InputRule):
             raise InvalidInput(f"{self.name} holds at every input and names none")
         return super().input_size
 
+    @property
+    def affine_width(self) -> int:
+        """How many inputs the slope of the bound is over; 0 for a bound of numbers."""
+        return int(self._bound[1].shape[1])
+
     @cached_property
     def _bound(self) -> tuple[Array, Array]:
         """Offset (k,) and slope (k, d); d is 0 for a bound of numbers."""

@@ -34,6 +34,7 @@ SMALL = UNSCALED[0]  # bounds below this are in units of their own, others in on
 # by how much an anchor that breaks a rule as well, outside the region, must be the better: where
 # both are alike, as on a link that all outputs use, rounding would choose
 BETTER = 1e-9
+ROOMY = 4.0  # margins for rounding that an anchor must leave to be of help
 # rules that can be stored, by name
 FUNCTION = "function"
 FORMS: dict[str, Any] = {
@@ -66,6 +67,16 @@ class FunctionRules(NormalFormDefaults):
         with torch.no_grad():
             slack = self.slack(torch.as_tensor(inputs), torch.as_tensor(outputs)).numpy()
         return np.asarray(np.abs(slack) + np.abs(self.bounds))
+
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): an estimate, from how the value grows with outputs.
+
+        What the values are made of is not known.
+        """
+        with torch.no_grad():
+            own, none, twice = (self.slack(inputs, factor * outputs) for factor in (1.0, 0.0, 2.0))
+        bounds = torch.as_tensor(self.bounds).to(own)
+        return torch.nan_to_num(own.abs() + (twice - none).abs()) + bounds.abs()
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,12 +128,19 @@ class Guard:
         """(..., n): the largest share that any broken rule needs of the anchor; see `shares`."""
         return self.shares(inputs, own, outputs, anchor).amax(-1)
 
-    def shares(self, inputs: Tensor, own: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+    def shares(
+        self,
+        inputs: Tensor,
+        own: Tensor,
+        outputs: Tensor,
+        anchor: Tensor,
+        inside: Tensor | None = None,
+    ) -> Tensor:
         """(..., n, L): the share of the anchor that each rule needs, 0 where it is kept.
 
         `own` (..., n, L) is the slack of the outputs (..., n, r), `anchor` (n, r) the anchor's
-        outputs. Where the anchor breaks a rule too it is taken whole if that is better, else the
-        rule is left alone.
+        outputs, `inside` (n,) which inputs are in the region, where that is known. Where the anchor
+        breaks a rule too it is taken whole if that is better, else the rule is left alone.
         """
         other = self.rules.slack(inputs, anchor)
         reach = other.clamp_min(0.0)
@@ -140,9 +158,36 @@ class Guard:
             gap = torch.where(short, reach - own, 1.0)
             share = torch.where(short, (aim - own) / gap, 0.0)
         share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
+        return self._there(share, inputs, inside)
+
+    def _there(self, share: Tensor, inputs: Tensor, inside: Tensor | None) -> Tensor:
+        """The share (..., n, L) where outputs are moved, and 0 elsewhere."""
         if self.everywhere:
             return share
-        return torch.where(self.region.near(inputs).unsqueeze(-1), share, 0.0)
+        near = self.region.near(inputs) if inside is None else inside
+        return torch.where(near.unsqueeze(-1), share, 0.0)
+
+    def further_shares(
+        self,
+        inputs: Tensor,
+        outputs: Tensor,
+        anchor: Tensor,
+        unit: float,
+        inside: Tensor | None = None,
+    ) -> Tensor:
+        """(..., n, L): the share of the anchor by which rules are kept after rounding as well.
+
+        Outputs (..., n, r) are rounded by a share `unit` of their size, and each rule by as much of
+        the sizes of its terms. An anchor that leaves less than four times that is no help: going a
+        long way towards it would still prove nothing.
+        """
+        own, room = (self.rules.slack(inputs, one) for one in (outputs, anchor))
+        # what lies between both is no larger than the larger of them
+        margin = unit * self.rules.term_sizes(inputs, torch.maximum(outputs.abs(), anchor.abs()))
+        wanted = torch.where(room >= ROOMY * margin, margin, 0.0)
+        short = (own < wanted) & (room > own)
+        share = torch.where(short, (wanted - own) / torch.where(short, room - own, 1.0), 0.0)
+        return self._there(share.clamp_max(1.0), inputs, inside)
 
     def _aim(self, like: Tensor) -> Tensor:
         """(L,): how far inside its bound a restored output aims."""

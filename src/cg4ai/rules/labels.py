@@ -36,6 +36,8 @@ class _Labelled(InputRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         count = 1 if self.over_region else len(self.points)
         if self.over_region and np.size(self.labels) != 1:
             raise InvalidInput(
@@ -50,6 +52,7 @@ class _Labelled(InputRule):
             self._refuse_labels(size)
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
+        self.require_place()
         if self.labels.dtype.kind != "U":
             return {}
         found = [find_position(str(one), outputs, self.name, "class") for one in self.labels]
@@ -68,6 +71,7 @@ class _Labelled(InputRule):
             )
 
     def check(self, input_size: int, output_size: int) -> None:
+        self.require_place()
         self._refuse_labels(output_size)
         self.fit(input_size, output_size)
 
@@ -105,6 +109,8 @@ class Probability(_Labelled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         low, high = self.at_least.min(), self.at_least.max()
         if not (low > 0 and high <= 1):
             raise InvalidInput(

@@ -55,7 +55,7 @@ class Linear(InputRule):
         super().__post_init__()
         if self.sense not in (">=", "<=", "=="):
             raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
-        if self._unnamed:
+        if self._open:
             return
         if is_functional(self.coefficients) or depends_on_input(self.bound):
             self.check_missing("rules that depend on the input")
@@ -70,6 +70,11 @@ class Linear(InputRule):
         """Whether names of outputs or features have still to become positions."""
         box = isinstance(self.inputs, Box) and self.inputs.by_name
         return box or isinstance(self.coefficients, Mapping)
+
+    @property
+    def _open(self) -> bool:
+        """Whether it has still to be said where the rule holds, or about which outputs."""
+        return self.inputs is None or self._unnamed
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         if not isinstance(self.coefficients, Mapping):

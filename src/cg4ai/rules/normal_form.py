@@ -32,6 +32,13 @@ class NormalForm(Protocol):
         """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
         ...
 
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): as `sizes`, at least, and by tensors.
+
+        A slack changes by at most u times as much where outputs change by a share u of their size.
+        """
+        ...
+
     # ---- with defaults in `NormalFormDefaults` ------------------------------------------------
 
     @property

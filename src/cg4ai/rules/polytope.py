@@ -171,6 +171,7 @@ class Polytope:
         """
         corners = self.box.peaks(slopes)
         inputs, multipliers = corners.inputs, np.zeros((len(slopes), len(self.limit)))
+        inputs[~slopes.any(axis=1)] = self.middle  # what is the same everywhere needs no program
         for number in np.flatnonzero(~self.contains(inputs)).tolist():
             found = self._peak(slopes[number])
             inputs[number], multipliers[number] = found

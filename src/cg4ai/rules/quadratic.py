@@ -126,6 +126,12 @@ class QuadraticRules(NormalFormDefaults):
         squares = np.einsum("nr,lrs,ns->nl", size, np.abs(self.square), size)
         return np.asarray(squares + size @ np.abs(self.linear).T + np.abs(self.limit))
 
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): squares count twice, as they change by twice."""
+        own, size = self._on(outputs), outputs.abs()
+        squares = self._squares(size, size @ own["factor"].abs())
+        return own["limit"].abs() + 2 * squares + size @ own["linear"].abs()
+
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         return self._left(outputs, self._along(outputs))
@@ -156,8 +162,11 @@ class QuadraticRules(NormalFormDefaults):
         square = (curve - lack).square() + spare * (spare + 2 * (curve + lack))
         # a double root has no gradient: what is far below rounding is as good as none
         least = (torch.finfo(total.dtype).eps * total.detach()).square()
+        # of outputs so far away that this overflows nothing is left: the anchor whole
+        finite = torch.isfinite(square) & torch.isfinite(least)
+        square, least = torch.where(finite, square, 1.0), torch.where(finite, least, 1.0)
         share = 2 * lack / (total + torch.maximum(square, least).sqrt())
-        return torch.where(broken, torch.where(other < 0, 1.0, share), 0.0)
+        return torch.where(broken, torch.where((other < 0) | ~finite, 1.0, share), 0.0)
 
     def _along(self, outputs: Tensor) -> Tensor:
         """(..., n, r) -> (..., n, L K): what is squared."""
@@ -272,6 +281,8 @@ class Quadratic(InputRule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.inputs is None:
+            return
         square = arrays.as_numbers(self.square, "square")
         if square.ndim not in (2, 3) or square.shape[-1] != square.shape[-2] or not square.size:
             raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")

@@ -113,9 +113,11 @@ class Ball(BoundedRegion):
         inside = super().near(inputs)
         if self.norm == math.inf:
             return inside
-        offset = inputs - torch.as_tensor(self.centre, device=inputs.device)
+        offset = inputs - torch.as_tensor(self.centre).to(inputs.dtype).to(inputs.device)
         distance: Tensor = torch.linalg.vector_norm(offset, dim=-1)
-        return inside & (distance <= self.radius + float(self._hair.max()))
+        # inputs of less precision were rounded by more
+        looser = max(1.0, torch.finfo(inputs.dtype).eps / HAIR)
+        return inside & (distance <= self.radius + looser * float(self._hair.max()))
 
     def record(self) -> dict[str, Any]:
         """As JSON, for `region_of`."""

@@ -97,6 +97,8 @@ class RequirementDefaults:
 class InputRule(RequirementDefaults):
     """The common fields. `inputs`: array-like (m, d), `Pool`, `Box`, `Ball` or `Polytope`.
 
+    None leaves the place open, for layers (`cg4ai.nn`) that are told it once for all their rules.
+
     `separator` searches a region or Pool for violated inputs: an object of
     `cg4ai.colgen.separation`, or "mip" for the
     most violated ones, with a bound, by mixed-integer programs.
@@ -110,7 +112,7 @@ class InputRule(RequirementDefaults):
     feature_names: tuple[str, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.inputs, Region | Pool):
+        if self.inputs is not None and not isinstance(self.inputs, Region | Pool):
             object.__setattr__(self, "feature_names", column_names(self.inputs))
             listed = arrays.as_table(self.inputs, f"the inputs of {type(self).__name__}")
             object.__setattr__(self, "inputs", listed)
@@ -119,9 +121,9 @@ class InputRule(RequirementDefaults):
         if not isinstance(self.name, str):
             raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
         object.__setattr__(self, "name", self.name or type(self).__name__)
-        if self.slack == "default":
+        if self.slack == "default" and self.inputs is not None:
             object.__setattr__(self, "slack", "shared" if self.over_region else "row")
-        if self.slack not in ("row", "shared"):
+        if self.slack not in ("row", "shared", *(["default"] if self.inputs is None else [])):
             hint = did_you_mean(str(self.slack), ["row", "shared"])
             raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
         if isinstance(self.separator, str) and self.separator != "mip":
@@ -146,6 +148,17 @@ class InputRule(RequirementDefaults):
         """What changes where outputs have these names."""
         return {}
 
+    def require_place(self) -> None:
+        if self.inputs is None:
+            raise InvalidInput(
+                f"{self.name} does not say where it holds; give a region or a list of inputs",
+                code="missing-argument",
+            )
+
+    def place_over(self, region: Region) -> Self:
+        """The same rule over this region, where it leaves the place open."""
+        return self if self.inputs is not None else replace(self, inputs=region)
+
     @property
     def region(self) -> Region | Pool | None:
         return self.inputs if isinstance(self.inputs, Region | Pool) else None
@@ -160,6 +173,7 @@ class InputRule(RequirementDefaults):
         """The listed inputs (m, d), of a list or a Pool; objects where raw columns hold text."""
         if isinstance(self.inputs, Region):
             raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
+        self.require_place()
         listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
         return listed
 

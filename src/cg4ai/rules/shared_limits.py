@@ -75,6 +75,11 @@ class SharedRules(NormalFormDefaults):
         limit = (np.abs(inputs) @ np.abs(self.prices).T).max(axis=1, keepdims=True)
         return np.asarray(self.values.sizes(inputs, outputs) + limit)
 
+    def term_sizes(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (..., n, L): as `sizes`, by tensors."""
+        limit = (inputs.to(outputs.dtype).abs() @ self._on(outputs).abs()).amax(-1, keepdim=True)
+        return self.values.term_sizes(inputs, outputs) + limit
+
     def _on(self, like: Tensor) -> Tensor:
         key = (like.dtype, like.device)
         if key not in self._tensors:

@@ -1,7 +1,7 @@
 """Outputs moved towards an anchor's just far enough to keep rules: what every shield does.
 
 `S(f) = f + theta(x, f) (a(x) - f)` lies in the set of outputs that keep the rules, whatever f is.
-Shields of members and of whole mixtures differ only in what f and the anchor a are.
+Layers, shields of members and of whole mixtures differ only in what f and the anchor a are.
 """
 
 from __future__ import annotations
@@ -31,6 +31,26 @@ class _Components:
     count: int
     of_rule: Tensor
     of_output: Tensor
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A share `unit` of their size by which outputs are rounded, and whether they came so."""
+
+    unit: float
+    came: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """Inputs (n, d) and, where that is known, for each guard which (n,) are in its region."""
+
+    inputs: Tensor
+    inside: Sequence[Tensor] | None = None
+
+    def rows(self, which: Tensor) -> Place:
+        inside = None if self.inside is None else [one[which] for one in self.inside]
+        return Place(self.inputs[which], inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +111,56 @@ class Blend:
                 return blended  # exact at 0 and 1, and quicker than looking at each
         return _selected(outputs, anchor, share)
 
+    def blend_and_round(
+        self,
+        place: Place,
+        outputs: Tensor,
+        *,
+        anchor: Tensor,
+        rounding: Rounding,
+        slacks: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Outputs (n, r) -> those of `blend_outputs`, which keep the rules after rounding as well.
+
+        The anchor is (n, r), or (1, r) where nothing depends on the input. What `blend_outputs`
+        leaves alone stays as it is, unless `rounding` is of the outputs that came.
+        """
+        inputs, inside = place.inputs, place.inside
+        known = self.slacks(inputs, outputs) if slacks is None else slacks
+        share = self._share(inputs, outputs, anchor, known, inside)
+        moved = _selected(outputs, anchor, share)
+        with torch.no_grad():  # as far as rounding goes, which has no slope
+            each = [
+                one.further_shares(inputs, moved, anchor, rounding.unit, own)
+                for one, own in self._pairs(inside)
+            ]
+            further = self._spread(each)
+            if not rounding.came:
+                further = torch.where(share > 0, further, 0.0)
+        return _selected(moved, anchor, further)
+
+    def _pairs(self, inside: Sequence[Tensor] | None) -> list[tuple[Guard, Tensor | None]]:
+        known = [None] * len(self.guards) if inside is None else inside
+        return list(zip(self.guards, known, strict=True))
+
     def _share(
-        self, inputs: Tensor, outputs: Tensor, anchor: Tensor, slacks: Sequence[Tensor]
+        self,
+        inputs: Tensor,
+        outputs: Tensor,
+        anchor: Tensor,
+        slacks: Sequence[Tensor],
+        inside: Sequence[Tensor] | None = None,
     ) -> Tensor:
         """(..., n, r) or (..., n, 1): how far each output is moved."""
-        pairs = zip(self.guards, slacks, strict=True)
-        each = [one.shares(inputs, own, outputs, anchor) for one, own in pairs]
-        needed = each[0] if len(each) == 1 else torch.cat(each, -1)
-        parts = self._parts(outputs.device)
+        pairs = zip(self._pairs(inside), slacks, strict=True)
+        return self._spread(
+            [one.shares(inputs, own, outputs, anchor, near) for (one, near), own in pairs]
+        )
+
+    def _spread(self, each: Sequence[Tensor]) -> Tensor:
+        """What the rules of each guard need (..., n, L) as what the outputs are moved by."""
+        needed = each[0] if len(each) == 1 else torch.cat(list(each), -1)
+        parts = self._parts(needed.device)
         if parts is None:
             return needed.amax(-1, keepdim=True)
         nothing = needed.new_zeros(*needed.shape[:-1], parts.count)
