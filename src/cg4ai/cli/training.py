@@ -28,8 +28,8 @@ def train(given: Given, options: RunOptions) -> int:
     """Train a model on DATA.csv that keeps the rules of RULES.json.
 
     Prints for every rule whether it holds, where, and how that was established. Also prints the
-    score with and without rules. Exit code 0: all rules hold; 3: a rule is violated or unproven;
-    2: bad input; 130: interrupted (continue with --resume --out DIR).
+    score with and without rules. Exit code 0: no rule is violated; 3: a rule is violated; 2: bad
+    input; 130: interrupted (continue with --resume --out DIR).
     """
     return train_application("train", given, options)
 
