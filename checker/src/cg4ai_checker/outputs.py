@@ -236,7 +236,7 @@ def _forms(state: MemberState, used: NDArray[np.integer[Any]], matrix: Array) ->
         for number in used.tolist():
             yield _leaves({name: arrays[name][number] for name in LEAVES})
     else:
-        raise Rejected(f"members of kind {state.kind!r} do not show where their outputs lie")
+        raise Rejected(f"members of kind {state.kind!r} do not keep the rules by construction")
 
 
 LEAVES = ("left", "right", "value", "initial", "factor")
