@@ -179,7 +179,7 @@
     if (now.speaks) {
       const tolerance = data.rules[rule].tolerance;
       const room = now.slack >= 0 ? `margin ${figure(now.slack)}`
-        : now.slack < -tolerance ? `violated by ${figure(-now.slack)}` : `kept within the tolerance of ${figure(tolerance)}`;
+        : now.slack < -tolerance ? `broken by ${figure(-now.slack)}` : `kept within the tolerance of ${figure(tolerance)}`;
       return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
     }
     const one = data.rules[rule];

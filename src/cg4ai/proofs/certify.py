@@ -228,8 +228,8 @@ def _tight_note(work: Certifier, rules: list[int]) -> str:
         f"rules {_listed(rules)} are too close to their limits to be proven: rule {rules[0]} has "
         f"the value {first.value:.12g} at x = [{place}{more}], its limit is "
         f"{work.targets[rules[0]]:.12g}, and bounds include a margin of up to "
-        f"{max(work.margins[rule] for rule in rules):.2g} for rounding: train with a larger "
-        "row_margin, or prove a limit wider by more than that"
+        f"{max(work.margins[rule] for rule in rules):.2g} for rounding: prove a limit "
+        "wider by more than that"
     )
 
 
