@@ -141,7 +141,7 @@ def digits(folder: str | Path | None = None) -> Digits:
         return builtin()
     folder = Path(folder)
     if not folder.is_dir():
-        raise InvalidInput(f"{folder} is no folder: name the one that holds {TRAIN_FILES[0]}")
+        raise InvalidInput(f"{folder} is not a folder: name the one that holds {TRAIN_FILES[0]}")
     images, labels = _pair(folder, TRAIN_FILES)
     if any(_find(folder, name) is not None for name in TEST_FILES):
         more_images, more_labels = _pair(folder, TEST_FILES)

@@ -1,4 +1,4 @@
-"""Callbacks of a run: told of every iteration, they may log it, or end training early.
+"""Callbacks of a run: called after every iteration, to log it or to end training early.
 
 A callback is a function of the record of an iteration, or an object with `on_iteration(record)`
 and, if it likes, `on_start(history)` and `on_end(result)`. Whoever returns True ends training: in

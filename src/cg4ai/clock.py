@@ -1,4 +1,4 @@
-"""The time of a run: one clock, when to be done, what is being done, and where the seconds went.
+"""The time of a run: one clock, the deadline, the current step, and the seconds of each step.
 
 Nothing else in the package reads a clock, and what a run returns depends on it only where a time
 limit cuts something, which is then on the list of what was cut.

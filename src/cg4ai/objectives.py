@@ -1,4 +1,4 @@
-"""What the mixture should be good at: the three objectives of a master.
+"""The three objectives of a master.
 
 `average` is the paper's Jensen bound, sum of weight x mean loss of each member. `mixture` is the
 mean loss of the mixture itself, convex in the weights. `epigraph` is the mean over scenarios of

@@ -1,4 +1,4 @@
-"""Fan-out: independent work over cores or a cluster, by joblib, which alone knows of backends.
+"""Fan-out: independent work over cores or a cluster, by joblib and whatever backend it has.
 
 Whoever has several things to do that need nothing of each other (runs, failures, seeds, parts of a
 proof, models to fit) gives them here. Every item brings its own seed (`cg4ai.seeds.derive_seed`)

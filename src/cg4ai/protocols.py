@@ -22,10 +22,11 @@ How to take part in a run (`cg4ai.colgen.loop`), from the smallest to the larges
   and keeps record, checkpoint, progress, limits and interrupts itself; once the run has ended,
   `settle(run, reason)` of the first phase says which weights to return, and `finish` audits them.
   `run` is the `RunState`: `run.work` (columns, rows, master; `add_columns`, `add_cuts`, `admit`,
-  `solve_master`), `run.step`, `run.history`, `run.deadline.left()`, `run.watch.timed(step)` to
-  have seconds booked ("master", "pricing", "separation"), `run.interrupts.allowed()` around long
-  computations, `run.notes`. A phase that proves its mixture ends by `Stop(StopReason.PROVEN, ...)`
-  and keeps the weights of its best proof in its state.
+  `solve_master`), `run.step`, `run.history`, `run.deadline.compute_seconds_left()`,
+  `run.watch.measure_step(step)` to book seconds ("master", "pricing", "separation"),
+  `run.interrupts.allow_interrupts()` around long computations, `run.notes`. A phase that proves
+  its mixture ends by `Stop(StopReason.PROVEN, ...)` and keeps the weights of its best proof in its
+  state.
 """
 
 from __future__ import annotations
@@ -202,8 +203,8 @@ class MemberDefaults:
 def _no_tensors(members: object) -> InvalidInput:
     return InvalidInput(
         f"{type(members).__name__} cannot become part of a torch module: give it the methods "
-        "tensors() -> dict of names and tensors, trained() -> names of those that training "
-        "moves, and with_tensors(tensors) -> members"
+        "tensors() -> dict of names and tensors, trained_names() -> names of those that "
+        "training moves, and with_tensors(tensors) -> members"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the steps of the loop hand to each other: small frozen records.
+"""Records that the steps of the loop exchange: small and frozen.
 
 Sign convention, used everywhere: the master minimises, every row reads
 `value(mixture) + slack >= bound`, so row duals `beta` are >= 0.

@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = "extras_of_cg4ai"
 SCRIPTS = ROOT / "tests" / "third_party"
-PUBLIC = {"cg4ai", "cg4ai.colgen", "cg4ai.members", "cg4ai.rules"}
+PUBLIC = {"cg4ai", "cg4ai.colgen", "cg4ai.errors", "cg4ai.members", "cg4ai.rules"}
 DEFINED = {"rule": "Budget", "member": "Waves", "pricer": "RidgePricer", "separator": "Grid"}
 
 

@@ -8,6 +8,7 @@ from extras_of_cg4ai.member import Waves
 
 from cg4ai import Problem, Settings, load, solve
 from cg4ai.colgen import FinitePricer, Layout, Supervised
+from cg4ai.errors import MissingFactory
 from cg4ai.rules import Linear
 
 made = np.random.default_rng(0)
@@ -28,6 +29,12 @@ assert len(result.ensemble.parts) == 1, "proposals join the stack they belong to
 
 with tempfile.TemporaryDirectory() as folder:
     saved = result.ensemble.save(Path(folder) / "ensemble")
+    refused = ""
+    try:
+        load(saved)
+    except MissingFactory as error:
+        refused = str(error)
+    assert "waves" in refused
     again = load(saved, factories={"waves": Waves.restore})
 np.testing.assert_array_equal(again.predict(x), result.ensemble.predict(x))
 print("member: found, saved and loaded")

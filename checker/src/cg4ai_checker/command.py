@@ -64,10 +64,7 @@ def run(file: Path, *, folder: Path | None, quiet: bool) -> int:
     for line in said:
         print(f"  {line}")
     if folder is None:
-        print(
-            "  Whether that mixture is the one you use: compare with --run DIR, the folder it is "
-            "loaded from."
-        )
+        print("  To check that this is the model you use, compare it with its folder: --run DIR.")
     return PROVEN
 
 

@@ -134,10 +134,11 @@ class EqualityVerdict:
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  At every input, each of {len(claim.matrix)} equalities holds to {EXACT:g} of "
-                "the sizes of its terms,",
-                f"  predicted by every mixture of members of {len(claim.forms)} form(s), whatever "
-                "they compute; rounding of the",
-                "  prediction aside: see 'Structure' in docs/mathematics.md.",
+                "the sizes of its terms.",
+                f"  This holds for every mixture of members of {len(claim.forms)} form(s), "
+                "whatever they compute.",
+                "  Rounding of the prediction is not included: see 'Structure' in "
+                "docs/mathematics.md.",
                 *(f"  {line}" for line in lines),
                 f"  Coefficients keep them to {self.worst:.2g}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",

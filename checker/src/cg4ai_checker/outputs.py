@@ -200,10 +200,11 @@ class OutputVerdict:
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  At every input, each of {len(claim.matrix)} rules holds to {EXACT:g} of the "
-                "sizes of its terms,",
-                f"  predicted by every mixture of members of {len(claim.form_list)} form(s), "
-                "whatever they compute; rounding of the",
-                "  prediction aside: see 'Structure' in docs/mathematics.md.",
+                "sizes of its terms.",
+                f"  This holds for every mixture of members of {len(claim.form_list)} form(s), "
+                "whatever they compute.",
+                "  Rounding of the prediction is not included: see 'Structure' in "
+                "docs/mathematics.md.",
                 *(f"  {line}" for line in lines),
                 f"  Forms keep them to {self.worst:.2g}, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -235,7 +236,7 @@ def _forms(state: MemberState, used: NDArray[np.integer[Any]], matrix: Array) ->
         for number in used.tolist():
             yield _leaves({name: arrays[name][number] for name in LEAVES})
     else:
-        raise Rejected(f"members of kind {state.kind!r} do not show where their outputs lie")
+        raise Rejected(f"members of kind {state.kind!r} do not keep the rules by construction")
 
 
 LEAVES = ("left", "right", "value", "initial", "factor")

@@ -256,17 +256,17 @@ class RatioVerdict:
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  For every demand vector of the box of {claim.input_size} dimensions, no link "
                 f"is loaded above {ratio} times",
-                f"  the least possible maximum over these {claim.output_size} paths, whatever is "
-                "predicted behind a shield with",
-                "  this bound and these flows; rounding of the prediction aside: see 'Ratios' in "
-                "docs/mathematics.md.",
-                "  A further shield of the capacities keeps that: where it acts the optimum is "
-                f"above 1 / {ratio}, and the answer at most 1.",
+                f"  the least possible maximum over these {claim.output_size} paths. This holds "
+                "for every prediction behind a",
+                "  shield with this bound and these flows. Rounding of the prediction is not "
+                "included: see 'Ratios' in docs/mathematics.md.",
+                "  A further shield of the capacities does not change this: where it acts, the "
+                f"optimum is above 1 / {ratio} and the answer at most 1.",
                 f"  Demands: {ends(claim.region)}.",
-                f"  {self.cells} cells cover them; {len(claim.arc_prices)} vectors of prices of "
-                f"{claim.arcs} links were found dual feasible",
-                f"  here, and one closes each link of each cell; {len(claim.rule_prices)} more "
-                f"bound the shield, {self.seconds:.1f} s.",
+                f"  {self.cells} cells cover them. {len(claim.arc_prices)} price vectors of "
+                f"{claim.arcs} links were checked to be dual feasible;",
+                f"  one proves each link of each cell. {len(claim.rule_prices)} more bound the "
+                f"shield, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
             ]
         )

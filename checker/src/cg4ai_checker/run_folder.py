@@ -108,18 +108,20 @@ def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[
     _same_names(claim, shipped.about, folder)
     if shipped.idle:
         said.append(
-            f"That folder also holds {shipped.idle} members of weight 0, which predict nothing."
+            f"That folder also holds {shipped.idle} members of weight 0, which are not used."
         )
     if isinstance(claim, BuiltClaim | RatioClaim):
         return said
     if claim.shield != "mixture" and content.get("shield"):
-        said.append("That folder also holds a shield; the certificate is about the bare mixture.")
+        said.append(
+            "That folder also holds a shield; the certificate is about the mixture without it."
+        )
     if shipped.about.get("application") == "routing":
         said.append(compare_capacities(claim, shipped.about, str(folder)))
     elif claim.shield is None:
         said.append(
-            "Rules and region were not compared, that folder does not state them: are those above "
-            "the ones you mean?"
+            "Rules and region were not compared, because that folder does not state them: check "
+            "that those above are the ones you mean."
         )
     return said
 
@@ -135,12 +137,12 @@ def _same_subject(
     if claim.shield == "members":
         _behind_shields(claim, shipped, folder)
         said = [
-            f"Every member stored in {folder} that predicts is behind a shield with this anchor, "
-            "these rules and this region; the weights sum to 1."
+            f"Every active member stored in {folder} is behind a shield with this anchor, these "
+            "rules and this region; the weights sum to 1."
         ]
         if claim.sums is not None and sums_kept(claim.sums.groups, shipped, claim.region):
             said.append(
-                "Their own outputs sum to 1 in these groups, which the shield moves as one."
+                "Their own outputs sum to 1 in these groups, and the shield moves each as one."
             )
         return said
     if claim.shield == "mixture":
@@ -203,7 +205,7 @@ def _built(
         for number, (state, part) in enumerate(zip(mixture.states, mixture.parts, strict=True)):
             if part.weights.any():
                 claim.verify_stored(state, np.flatnonzero(part.weights), f"part {number} of {what}")
-    return [f"Every member stored in {folder} that predicts is of such a form; weights sum to 1."]
+    return [f"Every active member stored in {folder} is of such a form; weights sum to 1."]
 
 
 def _alone(state: MemberState) -> PartSource:

@@ -170,9 +170,9 @@ def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]
         raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
     _same_network(claim, shipped.about, folder)
     return [
-        f"Every member stored in {folder} that predicts is behind a shield with these flows and "
-        "this bound, and that behind one of the capacities; the weights sum to 1.",
-        "Their own shares sum to 1 for every demand, which the shields move as one.",
+        f"Every active member stored in {folder} is behind a shield with these flows and this "
+        "bound, and behind a shield of the capacities; the weights sum to 1.",
+        "Their own shares sum to 1 for every demand, and the shields move these as one.",
         "Links, capacities, paths and demands are those of the network stored there.",
     ]
 

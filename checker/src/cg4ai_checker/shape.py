@@ -211,9 +211,10 @@ class ShapeVerdict:
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                f"  At every input of numbers up to {LARGEST_INPUT:g} in size, predicted by every "
-                f"mixture of these {self.members} members;",
-                "  rounding of the prediction aside: see 'Structure' in docs/mathematics.md.",
+                f"  This holds at every input of numbers up to {LARGEST_INPUT:g} in size, for "
+                f"every mixture of these {self.members} members.",
+                "  Rounding of the prediction is not included: see 'Structure' in "
+                "docs/mathematics.md.",
                 f"  {claim}",
                 f"  Read off the signs of all weights, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",

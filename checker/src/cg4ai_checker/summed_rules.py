@@ -34,8 +34,8 @@ class Totals:
     def words(self) -> list[str]:
         """What follows from the rules, for the verdict."""
         lines = [
-            f"Together {len(self.of_rule)} rules are parts of {len(self.limit)} totals, each of "
-            "which so keeps its own limit:"
+            f"{len(self.of_rule)} rules are parts of {len(self.limit)} totals, and each total "
+            "keeps its limit:"
         ]
         for total in range(min(len(self.limit), SHOWN)):
             parts = np.flatnonzero(self.of_rule == total).tolist()

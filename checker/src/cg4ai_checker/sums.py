@@ -41,7 +41,7 @@ class Sums:
             return [f"The outputs of {named} sum to 1 at every input (within {WITHIN:g})."]
         return [
             f"The anchor's outputs of {named} sum to 1 (within {WITHIN:g});",
-            "so do predictions, where what is shielded does and a group is moved as one.",
+            "so do predictions, if those before the shield do and it moves each group as one.",
         ]
 
 

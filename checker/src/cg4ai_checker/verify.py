@@ -59,8 +59,8 @@ class Verdict:
         return "\n".join(
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
-                f"  For every float64 input of {shape(claim.region)}, each of {len(self.bounds)} "
-                "rules stays within its limit,",
+                f"  At every float64 input of {shape(claim.region)}, each of {len(self.bounds)} "
+                "rules keeps its limit.",
                 *(f"  {line}" for line in predicted(claim, self.mixture_digest)),
                 f"  Inputs x: {ends(claim.region)}.",
                 *(f"  {line}" for line in formulas(claim)),
@@ -75,12 +75,12 @@ class Verdict:
     def _covered(self) -> str:
         """By what the region is covered: leaves of the members' trees, or cells."""
         by_leaves = (
-            f"{self.rules_by_leaves} rules bounded here at the corners of {self.tree_leaves} "
+            f"{self.rules_by_leaves} rules were bounded at the corners of {self.tree_leaves} "
             "leaves of the members' trees, which cover the region"
         )
         cells = self.leaves - self.rules_by_leaves
         by_cells = (
-            f"{cells} cells cover the region, rule by rule; bounds recomputed here "
+            f"{cells} cells cover the region for all rules; bounds were recomputed "
             f"({self.extra_cells} more cells were needed)"
         )
         said = [by_leaves] if self.rules_by_leaves else []

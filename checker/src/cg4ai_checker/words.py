@@ -33,23 +33,23 @@ def predicted(claim: Claim, digest: str) -> list[str]:
     """Of what the rules are proven: the mixture that is bounded, or all that is shielded by it."""
     if claim.shield is None:
         return [
-            f"predicted in float64 by the mixture of {claim.member_count} members in "
-            f"{len(claim.blocks)} block(s) with sha256 {digest}."
+            f"This holds for float64 predictions of the mixture of {claim.member_count} members "
+            f"in {len(claim.blocks)} block(s) with sha256 {digest}."
         ]
     moved = {
-        "members": "by every mixture of members, each of which a shield of these rules moves",
-        "mixture": "by every predictor that a shield of these rules moves as a whole",
+        "members": "every mixture of members behind a shield of these rules",
+        "mixture": "every predictor behind a shield of these rules",
     }
     more = []
     if claim.everywhere:
         more = [
-            "This shield acts outside the region, too, and leaves alone what misses a limit by at",
-            f"most {BETTER:g} (in the rules' own units).",
+            "This shield also acts outside the region. It does not move outputs that miss a limit",
+            f"by at most {BETTER:g} (in the units of the rule).",
         ]
     return [
-        f"predicted {moved[claim.shield]} towards",
-        f"the anchor with sha256 {digest}, which keeps them; rounding of the",
-        "prediction aside: see 'Shields' in docs/mathematics.md.",
+        f"This holds for {moved[claim.shield]} whose anchor",
+        f"has the sha256 {digest}, because the anchor keeps the rules.",
+        "Rounding of the prediction is not included: see 'Shields' in docs/mathematics.md.",
         *more,
     ]
 

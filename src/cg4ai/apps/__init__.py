@@ -1,4 +1,4 @@
-"""What an application must be able to do, how every one is run, and the application of tables.
+"""Applications: the protocol that each implements, the runner of all, and the one of tables.
 
 `register` makes an application of another package known; see `cg4ai.apps.registry`.
 """

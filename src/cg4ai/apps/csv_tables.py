@@ -152,7 +152,9 @@ def csv_table(data: bytes, path: Path) -> CsvTable:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not a text file in UTF-8 ({error}); save it so") from error
+        raise InvalidInput(
+            f"{path} is not a text file in UTF-8 ({error}); save it as UTF-8"
+        ) from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     cells: list[list[str]] = []
     lines: list[int] = []

@@ -1,7 +1,7 @@
 """Runs as pages that compute: what all applications share of `cg4ai explore`.
 
-An application says what its page shows (`Trained.explorer`); the program in it is the ensemble's
-own graph, with what a page tells beside the outputs.
+An application says what its page shows (`TrainedModel.explorer`); the program in it is the
+ensemble's own graph, with what a page tells beside the outputs.
 """
 
 from __future__ import annotations

@@ -137,7 +137,7 @@ def find_application(name: str) -> Application[Any, Any]:
 def load_trained(folder: Path) -> tuple[Any, TrainedModel]:
     """The mixture of a finished run of any application, and what it says of itself."""
     if not folder.is_dir():
-        raise RunFolderError(f"{folder} is no folder: name one that a run was saved in")
+        raise RunFolderError(f"{folder} is not a folder: name the folder of a run")
     settings: Mapping[str, Any] = {}
     if (folder / "run.json").exists():
         run = Run.open(folder, read_only=True)

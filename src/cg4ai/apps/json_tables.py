@@ -113,7 +113,7 @@ def _check_names(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     if not first:
         raise InvalidInput(f"{path}, row 1 has no columns; expected {EXPECTED}")
     if len({name.strip() for name in first}) < len(first):
-        raise InvalidInput(f"{path}, row 1 names a column twice but for spaces; rename one")
+        raise InvalidInput(f"{path}, row 1 has two columns that differ only in spaces; rename one")
     for number, row in enumerate(rows, start=1):
         if row.keys() != first:
             lacks = [name for name in first if name not in row]

@@ -218,7 +218,7 @@ def _unchanged(record: Mapping[str, str], described: TrainedModel) -> Path:
     gone = [str(one) for one in files if not one.exists()]
     if gone or _digest(files) != record["sha256"]:
         raise RunFolderError(
-            f"the run was patched with {file}, which is not there any more as it was"
+            f"the run was patched with {file}, which has since been changed or removed"
             f"{', without ' + ', '.join(gone) if gone else ''}; restore it"
         )
     return file

@@ -1,1 +1,1 @@
-"""The command `cg4ai`: those that train in training.py, a file for each other one."""
+"""The command `cg4ai`: train and route in training.py, a file for each other command."""

@@ -18,17 +18,17 @@ def audit(
     *,
     rules: Annotated[
         Path | None,
-        typer.Option(metavar="RULES.json", help="Rules to check; the run's own if left out."),
+        typer.Option(metavar="RULES.json", help="Rules to check; default: those of the run."),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(metavar="DATA.csv", help="Data that the rules' rows refer to.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the audits as JSON.")] = False,
 ) -> None:
-    """Recompute rules from the predictions of the mixture in RUN, on any data.
+    """Recompute rules from the predictions of the model in RUN, on any data.
 
-    Of a router that is the capacity of every link, over the whole box or at the demands of
-    DATA.csv. Exit code 0: all hold; 3: some do not.
+    For a router the rules are the capacities of all links, over the whole set of demands or at
+    the demands of DATA.csv. Exit code 0: all hold; 3: some do not.
     """
     from cg4ai.apps.csv_tables import read_csv
     from cg4ai.apps.folders import load_trained

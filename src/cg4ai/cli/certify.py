@@ -13,33 +13,33 @@ def certify(
     folder: RunFolder,
     *,
     time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Give up after this time.")
+        float, typer.Option(metavar="SECONDS", help="Time limit of the proof.")
     ] = 600.0,
-    cells: Annotated[int, typer.Option(help="Give up after this many cells.")] = 5_000_000,
+    cells: Annotated[int, typer.Option(help="Largest number of cells.")] = 5_000_000,
     memory_limit: Annotated[
-        float, typer.Option(metavar="GIB", help="Give up rather than take more memory.")
+        float, typer.Option(metavar="GIB", help="Memory limit of the proof.")
     ] = 4.0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     jobs: Annotated[
         int | None,
-        typer.Option(
-            metavar="N", help="Parts of the proof worked on at once; -1: as many as cores."
-        ),
+        typer.Option(metavar="N", help="Parts of the proof computed at a time; -1: one per core."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from a search that gave up.")
+        bool, typer.Option("--resume", help="Continue a proof that reached a limit.")
     ] = False,
     unshielded: Annotated[
         bool,
-        typer.Option("--unshielded", help="Prove it of the mixture behind a shield of the whole."),
+        typer.Option(
+            "--unshielded", help="Prove the mixture itself, without the shield around it."
+        ),
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Prove that no input of the region breaks a rule of the run in RUN, or find one that does.
+    """Prove that no input of the region violates a rule of the run in RUN, or find one that does.
 
-    Of a run behind a shield it is proven that the anchor keeps the rules, on which every
-    prediction rests. Writes RUN/certificate.cg4ai once all rules are proven. Exit code 0: proven;
-    1: refuted (the input is printed) or unknown (continue with --resume); 2: bad input.
+    For a run behind a shield the proof is about the anchor, because the shield moves predictions
+    towards it. Writes RUN/certificate.cg4ai when all rules are proven. Exit code 0: proven; 1:
+    refuted (the input is printed) or unknown (continue with --resume); 2: bad input.
     """
     from cg4ai.cli import certify_run as certifying
 

@@ -15,7 +15,7 @@ from cg4ai.cli.completion import run_folders
 
 def check(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Certificate that certify or route wrote.")
+        Path, typer.Argument(metavar="FILE", help="Certificate written by certify, train or route.")
     ],
     *,
     folder: Annotated[
@@ -23,15 +23,15 @@ def check(
         typer.Option(
             "--run",
             metavar="DIR",
-            help="Also compare with the mixture stored here.",
+            help="Also compare with the model in this folder.",
             autocompletion=run_folders,
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Verify FILE from its own content alone, and say what it proves.
+    """Verify a certificate from its own content alone, and state what it proves.
 
-    Every bound is recomputed by code that shares nothing with the search that found the proof.
+    Every bound is recomputed, by code that is independent of the search that found the proof.
     Exit code 0: all is proven; 1: rejected; 2: the file cannot be read.
     """
     from cg4ai_checker.command import run

@@ -50,20 +50,20 @@ def demo(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep the run here; demo-run if left out, in place of an earlier one.",
+            help="Folder for the run; default: demo-run, which replaces an earlier one.",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed gives the same result.")] = 0,
 ) -> None:
-    """Train a router of the network Abilene that overloads no link, beside one that may."""
+    """Train two routers of the network Abilene: without rules, and one that overloads no link."""
     if data not in ("routing", "cancer"):
         raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
     folder = FOLDER if out is None else out
     held = (folder / "run.json").exists()
     if held and folder.absolute() != FOLDER.absolute():
         raise RunFolderError(
-            f"{folder} already holds a run, which the demonstration leaves alone: choose a new or "
-            f"empty folder for --out, or leave it out, and {FOLDER} is written anew"
+            f"{folder} already holds a run, which the demonstration does not replace: choose a new "
+            f"folder for --out, or leave --out out to replace {FOLDER}"
         )
     if data == "cancer":
         from cg4ai.cli import demo_tumours

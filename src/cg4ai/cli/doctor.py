@@ -16,12 +16,12 @@ WORKS, BROKEN = 0, 1
 
 def doctor(
     *,
-    json: Annotated[bool, typer.Option("--json", help="All of it as JSON on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
-    """Say which packages, devices and threads there are, and try the core for a few seconds.
+    """Report packages, devices and threads, and test the core for a few seconds.
 
-    Good to add to a report of a problem. Exit code 0: the core works; 1: it does not. Extras that
-    are missing are no failure: the command that installs each is printed.
+    Please add the output when you report a problem. Missing extras are not failures; the command
+    that installs each is printed. Exit code 0: the core works; 1: it does not.
     """
     import warnings
 

@@ -15,19 +15,19 @@ def explore(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.html", help="Write here; RUN/explorer.html if left out."),
+        typer.Option(metavar="FILE.html", help="File to write; default: RUN/explorer.html."),
     ] = None,
     most_mb: Annotated[
         float, typer.Option(min=0, metavar="MB", help="Refuse to write a larger file.")
     ] = 5.0,
 ) -> None:
-    """Write a page on which inputs are moved and everything that follows is seen at once.
+    """Write an interactive page: change an input and see what the model answers.
 
-    One HTML file, which any browser opens, without a server or a network: the model itself is
-    computed in it, in double precision. Of a router: its network with every link's utilisation, a
-    slider for each demand, how far from the optimum it is at most, the worst demands found for
-    each link, failures that were studied, and in words what is guaranteed. Of a model: a form, the
-    prediction, and every rule with its slack at that input.
+    The page is one HTML file that opens in any browser, without a server or a network. It computes
+    the model itself, in double precision. For a router it shows the network with every link's
+    utilisation, a slider for each demand, a bound of the distance from the optimum, the worst
+    demands found for each link, studied failures, and the guarantee. For a model it shows a form,
+    the prediction, and every rule with its slack.
     """
     from cg4ai.apps.explorer import write_explorer
 

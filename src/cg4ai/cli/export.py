@@ -22,27 +22,26 @@ def export(
     folder: RunFolder,
     *,
     onnx: Annotated[
-        Path | None, typer.Option(metavar="FILE.onnx", help="One ONNX model, shield included.")
+        Path | None, typer.Option(metavar="FILE.onnx", help="ONNX model, including the shield.")
     ] = None,
     float32: Annotated[
-        bool, typer.Option("--float32", help="With --onnx: in 32 bits, with what that costs.")
+        bool, typer.Option("--float32", help="With --onnx: round all numbers to 32 bits.")
     ] = False,
     torch: Annotated[
-        Path | None, typer.Option(metavar="FILE.pt2", help="A program of torch.export.")
+        Path | None, typer.Option(metavar="FILE.pt2", help="Program of torch.export.")
     ] = None,
     agents: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Of a router: new folder, one policy per node."),
+        typer.Option(metavar="DIR", help="Routers: new folder with one policy per node."),
     ] = None,
 ) -> None:
-    """Write what a run has trained as files that other programs run.
+    """Export the model of a run for other programs.
 
-    --onnx and --torch: mixture, completion and shield as one graph for any number of inputs, in
-    double precision, equal to cg4ai predict but for rounding; inputs are features in the order
-    that the file names. What is guaranteed is guaranteed of double precision: with --float32 the
-    difference is measured and said. --agents DIR takes a router apart that was trained with --sees
-    own or source: a file for each node that sends, and policy.py, which computes the node's splits
-    from it with NumPy alone.
+    --onnx and --torch write mixture, completion and shield as one graph for any number of inputs.
+    It computes in double precision and equals cg4ai predict up to rounding. The file states the
+    order of the inputs. Guarantees hold in double precision only; with --float32 the difference is
+    measured and printed. --agents writes one policy file for each sending node of a router of
+    agents, and policy.py, which computes the node's splits with NumPy alone.
     """
     from cg4ai.apps.folders import load_trained
     from cg4ai.errors import InvalidInput
@@ -53,7 +52,7 @@ def export(
             "--agents DIR"
         )
     if float32 and onnx is None:
-        raise InvalidInput("--float32 is about --onnx FILE")
+        raise InvalidInput("--float32 needs --onnx FILE")
     ensemble, described = load_trained(folder)
     if agents is not None:
         for line in described.export_agents(ensemble, agents):
@@ -79,7 +78,7 @@ def _onnx(ensemble: Any, signature: Signature, path: Path, precision: Any) -> st
     except MissingExtra:
         said = "not compared with predict, since onnxruntime is not installed"
     files.write_bytes(path, model)
-    kept = "; what is guaranteed is so in float64 alone" if precision == "float32" else ""
+    kept = "; guarantees hold in float64 only" if precision == "float32" else ""
     return f"{path} written: {_shape(signature)}, {precision}, {said}{kept}"
 
 

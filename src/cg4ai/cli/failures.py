@@ -33,33 +33,36 @@ def failures(
     *,
     steps: Annotated[
         int,
-        typer.Option(min=0, help="Training steps from the router on, for each failure; 0: none."),
+        typer.Option(min=0, help="Further training steps for each failure; 0: none."),
     ] = STEPS,
     vectors: Annotated[
-        int, typer.Option(min=1, help="Demand vectors at which each is compared with the optimum.")
+        int,
+        typer.Option(
+            min=1, help="Demand vectors at which each router is compared with the optimum."
+        ),
     ] = VECTORS,
     seed: Annotated[int, typer.Option(min=0, help="The same seed trains the same members.")] = 0,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Failures at once; -1: as many as cores.")
+        int | None, typer.Option(metavar="N", help="Failures studied at a time; -1: one per core.")
     ] = None,
     time_limit: Annotated[
         float,
-        typer.Option(min=0, metavar="S", help="Leave failures not done by then."),
+        typer.Option(min=0, metavar="S", help="Skip failures that are not done by then."),
     ] = math.inf,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="A JSON line for each failure in place of the table.")
+        bool,
+        typer.Option("--json", help="Print a JSON line for each failure instead of the table."),
     ] = False,
 ) -> None:
-    """Study what failures of links do to the router in RUN, and make a router for each.
+    """Make a router for each failure of links of the router in RUN.
 
-    Paths over failed links vanish. Where the rest can carry every demand vector of the set, the
-    router goes on without them, behind a shield of its own; else it is shown, by a linear program,
-    that no routing over the paths that are left can. Writes RUN/failures: a table, and for each
-    failure its router and certificate. What was studied before is not done again, so that an
-    interrupted study goes on. Exit code 0: each is routed with a guarantee, or shown to be
-    impossible over the paths that are left; 3: some are not; 2: bad input; 130: interrupted.
+    Paths over failed links are removed. If the remaining paths can carry every demand vector of the
+    set, a router is trained for them, behind a shield of its own. If not, a linear program proves
+    that no routing over them can. Writes RUN/failures: a table, and a router and certificate for
+    each failure. The same command continues an interrupted study. Exit code 0: each failure is
+    routed with a guarantee or proven impossible; 3: some are not; 2: bad input; 130: interrupted.
     """
     from cg4ai.routing.operate.rerouting import Effort
     from cg4ai.settings import device_fault

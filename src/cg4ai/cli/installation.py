@@ -159,7 +159,7 @@ def run_checks() -> list[InstallationCheck]:
     """Everything tried, each although another failed."""
     return [
         _tried("Python 3.11 or newer", _python),
-        _tried("float64 as IEEE 754 has it, in NumPy and torch", _float64),
+        _tried("IEEE 754 float64 in NumPy and torch", _float64),
         _tried("HiGHS solves a linear program", _highs),
         _tried("Clarabel solves a quadratic program", _clarabel),
         _tried("a model is trained under a rule, saved and loaded", _whole),

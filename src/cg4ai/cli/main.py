@@ -44,7 +44,7 @@ EXAMPLES = {
     "export": ("cg4ai export run --onnx model.onnx", "cg4ai export router --agents agents"),
 }
 
-app = new_program("Train models that keep hard rules, and say what is guaranteed.")
+app = new_program("Train models that keep hard rules, and state what is guaranteed.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -86,12 +86,12 @@ settings_command(
 )
 app.command(
     name="new-network",
-    short_help="Check a network file of your own and write it for route.",
+    short_help="Check and convert a network file of your own.",
     epilog=NEW_NETWORK_EXAMPLES,
 )(new_network)
 add_run_commands(app, EXAMPLES)
 app.command(
-    short_help="Study what failures of links do to a router.",
+    short_help="Make a router for each failure of links.",
     epilog="\b\nExamples:\n  cg4ai failures router\n  cg4ai failures router a-b,c-d\n"
     "  cg4ai failures router cables.csv --jobs 2",
 )(failures)
@@ -100,11 +100,11 @@ app.command(
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
 )(check)
 app.command(
-    short_help="A demonstration on built-in data, in half a minute.",
+    short_help="Run a demonstration on built-in data (half a minute).",
     epilog="\b\nExample:\n  cg4ai demo --data cancer --out tumours",
 )(demo)
 app.command(
-    short_help="Say what is installed and whether it works.",
+    short_help="Report what is installed and whether it works.",
     epilog="\b\nExample:\n  cg4ai doctor --json",
 )(doctor)
 

@@ -23,7 +23,7 @@ def new_network(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A .graphml, .gml, .json or .csv file of links, or a name of topohub.",
+            help="A .graphml, .gml, .json or .csv file, or a name of topohub.",
             autocompletion=complete_networks,
         ),
     ],
@@ -33,48 +33,54 @@ def new_network(
         str,
         typer.Option(
             metavar="WHICH",
-            help="own (those of FILE), a .csv (source,target,volume, or a matrix), gravity or "
-            "uniform: a model of them.",
+            help="own (those of FILE), a .csv (source,target,volume, or a matrix), or the models "
+            "gravity and uniform.",
             autocompletion=lambda incomplete: [
                 word for word in ("own", "gravity", "uniform") if word.startswith(incomplete)
             ],
         ),
     ] = "own",
     load: Annotated[
-        float, typer.Option(help="Of gravity and uniform: how full the busiest link is at best.")
+        float,
+        typer.Option(
+            help="For gravity and uniform: utilisation of the busiest link under the best routing."
+        ),
     ] = 0.8,
     paths: Annotated[int, typer.Option(help="Shortest paths per demand to try.", min=1)] = 3,
     capacity: Annotated[
-        str, typer.Option(metavar="NAME", help="What FILE calls the capacity of a link.")
+        str, typer.Option(metavar="NAME", help="Name of the capacity of a link in FILE.")
     ] = "capacity",
     default_capacity: Annotated[
-        float | None, typer.Option(metavar="NUMBER", help="That of links without one.")
+        float | None, typer.Option(metavar="NUMBER", help="Capacity of links without one.")
     ] = None,
     length: Annotated[
-        str, typer.Option(metavar="NAME", help="What FILE calls the length of a link.")
+        str, typer.Option(metavar="NAME", help="Name of the length of a link in FILE.")
     ] = "length",
     directed: Annotated[
         bool | None,
         typer.Option(
             "--directed/--undirected",
-            help="Links are one way, or both; as FILE says if not given.",
+            help="Links are used in one direction or in both; default: as FILE states.",
             show_default=False,
         ),
     ] = None,
     refuse_parallel: Annotated[
-        bool, typer.Option("--refuse-parallel", help="Refuse parallel links instead of adding.")
+        bool,
+        typer.Option(
+            "--refuse-parallel", help="Refuse parallel links instead of adding their capacities."
+        ),
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace NET.json.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="The report as JSON on stdout.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Check the network in FILE and write it as JSON that cg4ai route reads.
 
-    Names and order stay. Loops are left out and parallel links added up; what else is amiss (no
-    capacities, parts that are not connected, units that differ) is said, and refused where no
-    router could be trained. Also says how full the busiest link is at the demands under the best
-    routing, and prints a command to train with. CSV: columns source,target,capacity and maybe
-    length and both (yes or no). Coordinates: pos, longitude and latitude, or x and y of the nodes.
-    Exit code 0: written; 2: refused.
+    Names and order of nodes are kept. Loops are removed and parallel links are added up, with a
+    note. Other faults (missing capacities, disconnected parts, different units) are reported, and
+    refused where no router could be trained. Prints the utilisation of the busiest link under the
+    best routing, and a command to train with. Columns of a CSV: source,target,capacity and
+    optionally length and both (yes or no). Coordinates of nodes: pos, longitude and latitude, or x
+    and y. Exit code 0: written; 2: refused.
     """
     from cg4ai.routing.network.links import ReadingOptions
     from cg4ai.routing.network.new_network import new_network as made

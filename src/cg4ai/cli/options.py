@@ -140,7 +140,7 @@ def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
         if name in by_name and name not in free:
             said = by_name[name]
             if said.names is not None:
-                raise InvalidInput(f"--set {name}: set what it holds by its own name instead")
+                raise InvalidInput(f"--set {name}: set its fields by their own names instead")
             own = said.option or "--" + name.replace("_", "-")
             raise InvalidInput(f"--set {name}: use {own} for this setting")
         if name not in free:

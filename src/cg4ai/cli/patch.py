@@ -20,27 +20,29 @@ def patch(
         list[Path],
         typer.Option(
             metavar="FILE",
-            help="Rules or cases, in a file as the application reads them: rules as for train.",
+            help="File with rules or cases, in the format of --rules of train.",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where the patched run is saved; RUN-patched if unset."),
+        typer.Option(metavar="DIR", help="Folder for the patched run; default: RUN-patched."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="DATA.csv", help="Further inputs to report changes at.")
+        Path | None,
+        typer.Option(
+            metavar="DATA.csv", help="Further inputs at which to report changed predictions."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     no_report: Annotated[
         bool, typer.Option("--no-report", help="Write no report.html, which takes about a second.")
     ] = False,
 ) -> None:
-    """Add rules or cases to the run in RUN, which stays as it is, without starting again.
+    """Add rules or cases to the run in RUN without training again. RUN is not changed.
 
-    The members there are get new weights; further ones are trained only if those do not suffice, or
-    where the application asks for a few in any case.
-    Earlier rules are kept, and the predictions that changed are reported. Exit code 0: all rules
-    are kept; 3: some are not; 2: bad input.
+    Existing members get new weights. Further members are trained only if these do not suffice, or
+    where the application needs some. Earlier rules are kept, and changed predictions are reported.
+    Exit code 0: all rules hold; 3: some do not; 2: bad input.
     """
     from cg4ai.apps.patches import patch_run
     from cg4ai.apps.runner import describe_saved

@@ -38,49 +38,50 @@ def predict(
     ] = Format.CSV,
     details: Annotated[
         bool,
-        typer.Option("--details", help="What follows, too: of a router each link's utilisation."),
+        typer.Option("--details", help="Include derived values, e.g. link utilisation."),
     ] = False,
     explain: Annotated[
         bool,
         typer.Option(
             "--explain",
-            help="Of each rule its slack at the row and how strongly it is kept there; and how far "
-            "a shield moved the answer.",
+            help="Include slack and strength of each rule at the row, and how far a shield moved "
+            "the answer.",
         ),
     ] = False,
     refuse_outside: Annotated[
         bool,
-        typer.Option("--refuse-outside", help="No predictions if a row lies outside the region."),
+        typer.Option("--refuse-outside", help="Fail if a row lies outside the region."),
     ] = False,
     fallback: Annotated[
         float | None,
         typer.Option(
             metavar="GAP",
-            help="Of a router: improve or solve rows whose proven gap to the optimum is larger.",
+            help="Routers: improve or solve rows whose proven gap to the optimum is larger.",
         ),
     ] = None,
     failed: Annotated[
         str | None,
         typer.Option(
-            metavar="LINKS", help="Of a router: what it does while these fail, such as A-B,C-D."
+            metavar="LINKS", help="Routers: answer for this failure of links, such as A-B,C-D."
         ),
     ] = None,
 ) -> None:
-    """Predict each row of DATA; columns are matched by name, further ones are ignored.
+    """Predict each row of DATA. Columns are matched by name; others are ignored.
 
-    Rows in JSON are a list of objects, [{"size": 0.7, "age": 0.2}, ...], or {"rows": [...]}. With
-    --format json one object comes out, what cg4ai serve answers to the same rows.
+    JSON data are a list of objects, [{"size": 0.7, "age": 0.2}, ...], or {"rows": [...]}. --format
+    json prints one object, the same that cg4ai serve returns for these rows.
 
-    A model gives its prediction and scores, a router the share of each path of each demand
-    (columns are demands, such as a->d). The
-    last column, "outside the region", marks rows outside the regions of rules that hold most of the
-    training data; --explain says for each row which rule holds. There a rule's slack is how far the
-    answer is from breaking it, empty where it says nothing of that row alone; strengths are those
-    of docs/guarantees.md, "unverified" where the rule says nothing of the row, or "violated". With
-    --failed the router of
-    a failure answers that cg4ai failures has studied; paths over failed links have no column then.
-    Of a router --explain also says how far above the optimum the answer is at most, as a share,
-    proven by prices of links that the run has stored.
+    A model prints its prediction and scores. A router takes columns such as a->d and prints the
+    share of each path of each demand. The last column, "outside the region", marks rows outside
+    the regions of rules that hold most of the training data.
+
+    --explain adds for each rule its slack and its strength at the row. Slack is the distance from
+    violating the rule; it is empty where the rule does not apply to a single row. Strengths are
+    those of docs/guarantees.md, or "unverified" or "violated". For a router it also adds a proven
+    upper bound of the relative gap to the optimum.
+
+    --failed answers with the router of a failure that cg4ai failures has studied. Paths over failed
+    links have no column then.
     """
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
     from cg4ai.apps.predictions import PredictionOptions, RunPredictor

@@ -27,15 +27,15 @@ from cg4ai.errors import Cg4aiError, SolverFailure, out_of_memory
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
 RUN_COMMANDS = (
-    (predict, "Predict with a trained mixture."),
-    (serve, "Answer predictions over HTTP."),
-    (audit, "Check rules against a trained mixture."),
+    (predict, "Predict the rows of a table."),
+    (serve, "Serve predictions over HTTP."),
+    (audit, "Check rules on any data."),
     (patch, "Add rules or cases to a finished run."),
     (show, "Show a run: settings, history, result."),
-    (explore, "Write a page to move inputs on and look at a run."),
+    (explore, "Write an interactive page of the model."),
     (report, "Write the report of a run, or of all runs in a folder."),
     (certify, "Prove the rules of a run over their whole region."),
-    (export, "Write a run as ONNX, for torch, or as agents."),
+    (export, "Export a model to ONNX, torch or agents."),
 )
 
 

@@ -33,7 +33,7 @@ WIDTHS = {
     "rows": 15,
     "reduced cost": 12,
     "seconds": 9,
-    "left at most": 12,
+    "time left": 12,
 }
 LEAST_WIDTHS = (9, 9, 8, 9, 7, 6, 9, 7, 7)  # in a table, where words may wrap
 EVERY_S = 5.0  # between two remarks on how far a group is

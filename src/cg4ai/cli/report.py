@@ -9,23 +9,21 @@ import typer
 
 
 def report(
-    folder: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of a run, or one that holds several.")
-    ],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, or of several.")],
     *,
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Write here; RUN/report.html or RUN/index.html if unset."
+            metavar="FILE", help="File to write; default: RUN/report.html or RUN/index.html."
         ),
     ] = None,
 ) -> None:
-    """Write the report of a run as one HTML file that needs no other: open it in a browser.
+    """Write the report of a run as one HTML file that opens in any browser.
 
-    It is made from the folder alone: nothing is trained. What was asked, what was established and
-    how strongly, figures of convergence, gaps and links, worst cases, members, settings, and how to
-    use it. Of a folder that holds several runs, an index of them; their own reports are written
-    where they are missing or older than their run. Exit code 0, or 2: bad input.
+    The report is made from the folder alone; nothing is trained. It shows whether the rules hold
+    and how that was established, figures, worst cases, members and settings. For a folder with
+    several runs an index is written, and reports that are missing or out of date. Exit code 0:
+    written; 2: bad input.
     """
     from cg4ai.report.index import write_index
     from cg4ai.report.write import write_report

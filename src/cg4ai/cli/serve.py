@@ -25,40 +25,40 @@ def serve(
     folder: RunFolder,
     *,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; only this machine reaches the usual one.")
+        str, typer.Option(help="Address to listen on; the default accepts this machine only.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8000,
     max_body: Annotated[
-        float, typer.Option(metavar="MIB", help="Largest body of a request.")
+        float, typer.Option(metavar="MIB", help="Largest request body.")
     ] = ServeLimits.body_mib,
     max_rows: Annotated[
-        int, typer.Option(metavar="N", help="Most rows of a request.")
+        int, typer.Option(metavar="N", help="Largest number of rows in a request.")
     ] = ServeLimits.rows,
     time_limit: Annotated[
         float,
-        typer.Option(metavar="S", help="Longest time for a request, from its first byte."),
+        typer.Option(metavar="S", help="Time limit of a request, from its first byte."),
     ] = ServeLimits.seconds,
     max_waiting: Annotated[
-        int, typer.Option(metavar="N", help="Most requests that are being answered at once.")
+        int, typer.Option(metavar="N", help="Largest number of requests in work.")
     ] = ServeLimits.waiting,
     max_connections: Annotated[
-        int, typer.Option(metavar="N", help="Most connections that are open at once.")
+        int, typer.Option(metavar="N", help="Largest number of open connections.")
     ] = ServeLimits.connections,
     watch: Annotated[
         float,
         typer.Option(
-            min=0, metavar="S", help="Look so often for a new run in the folder; 0: never."
+            min=0, metavar="S", help="Look for a new run in the folder every S seconds; 0: never."
         ),
     ] = 0.0,
 ) -> None:
-    """Answer predictions of the run in RUN over HTTP, until it is stopped.
+    """Serve predictions of the run in RUN over HTTP.
 
-    POST /predict and /explain take {"rows": [{"column": value, ...}, ...]}; GET / is the model
+    POST /predict and /explain take {"rows": [{"column": value, ...}, ...]}. GET / is the model
     card, /docs lists all endpoints, /metrics is for Prometheus. Bad input gets code 422 and the
-    words that cg4ai predict says. After a new run was written to RUN, POST /reload or the signal
-    SIGHUP loads it without losing a request; --watch does so by itself once the run has ended. If
-    the variable CG4AI_TOKEN is set, callers must send it: Authorization: Bearer TOKEN. Exit code 0
-    or 130: stopped; 2: bad input, such as a port that is taken. See docs/serving.md.
+    message of cg4ai predict. POST /reload or the signal SIGHUP loads a new run from RUN without
+    losing a request; --watch does so automatically when the new run has ended. If the variable
+    CG4AI_TOKEN is set, requests need the header Authorization: Bearer TOKEN. Exit code 0 or 130:
+    stopped; 2: bad input, such as a port in use. See docs/serving.md.
     """
     from cg4ai.serve.gate import TOKEN, read_token
     from cg4ai.serve.server import ServerOptions

@@ -43,7 +43,7 @@ def show(
     print(f"{opened.command} in {folder}, created {opened.header['created']}\n")
     if summary is None or not complete(summary):
         print(
-            "The run has not ended: it is going on or was stopped. Continue a stopped run with "
+            "The run has not ended: it is running or was stopped. Continue a stopped run with "
             f"{training_command(opened.command)} --resume --out {folder}"
         )
     elif opened.command in MOVED and not is_registered(opened.command):
@@ -109,7 +109,7 @@ def _result(
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise RunFolderError(
             f"{folder / 'summary.json'} is not the result of a run of {app.name!r} "
-            f"({type(error).__name__}: {error}); continue the run with --resume to write it anew"
+            f"({type(error).__name__}: {error}); continue the run with --resume to write it again"
         ) from error
 
 

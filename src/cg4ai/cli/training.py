@@ -25,27 +25,30 @@ Examples:
 
 
 def train(given: Given, options: RunOptions) -> int:
-    """Train a mixture of models on DATA.csv that keeps the rules of RULES.json.
+    """Train a model on DATA.csv that keeps the rules of RULES.json.
 
-    Prints what is guaranteed and how that was established, and the score beside a plain model's.
-    Exit code 0: all requirements are met; 3: some are not; 2: bad input; 130: interrupted (continue
-    with --resume --out DIR).
+    Prints for every rule whether it holds, where, and how that was established. Also prints the
+    score with and without rules. Exit code 0: no rule is violated; 3: a rule is violated; 2: bad
+    input; 130: interrupted (continue with --resume --out DIR).
     """
     return train_application("train", given, options)
 
 
 def route(given: Given, options: RunOptions) -> int:
-    """Train networks that split each demand of NETWORK over paths, for every demand vector.
+    """Train a router that splits each demand of NETWORK over paths and overloads no link.
 
-    The largest demands span a box; at no vector of it can a link be overloaded. Prints how that is
-    established and the gap to optimal routing, with --baseline also what plain networks do. Exit
-    code 0: no overload was found and the guarantee asked for was established;
-    3: not so; 2: bad input; 1: no router came out, e.g. a time limit too short for each demand to
-    have a member; 130: interrupted (continue with --resume --out DIR). With --failures the router
-    is then made ready for failures of links, as cg4ai failures does.
+    The guarantee covers every demand vector from zero to the largest demands, or the smaller set
+    that the options describe. Prints the guarantee, how it was established, and the distance from
+    optimal routing. --baseline also trains plain networks to compare. --failures also studies
+    failures of links, like cg4ai failures. Exit code 0: the guarantee holds and no overload was
+    found; 3: an overload was found, or the guarantee was not established; 2: bad input; 1: no
+    router was found, for example within a short time limit; 130: interrupted (continue with
+    --resume --out DIR).
     """
     if given.get("failures") is not None and options.out is None:
-        raise InvalidInput("--failures makes routers of their own: say where to with --out DIR")
+        raise InvalidInput(
+            "--failures writes a router for each failure: name a folder with --out DIR"
+        )
     started = clock.wall()
     return _failures(train_application("route", given, options), given, options, started)
 

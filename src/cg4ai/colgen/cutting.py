@@ -13,7 +13,8 @@ from cg4ai import clock
 from cg4ai.colgen.iteration import SeparationStep
 from cg4ai.colgen.separation import default_separator
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.records import Array, StopReason
+from cg4ai.errors import InvalidInput
+from cg4ai.records import Array, SeparationResult, StopReason
 from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -113,6 +114,11 @@ def _search(
                 seed=derive_seed(settings.seed, step, f"{job} {number}"),
                 limit=settings.cuts_per_round,
                 tolerance=tolerance * size.least,
+            )
+        if not isinstance(found, SeparationResult):
+            raise InvalidInput(
+                f"{type(separator).__name__}.find must return a SeparationResult, got "
+                f"{type(found).__name__}"
             )
         added = 0
         if found.rows is not None and len(found.rows):

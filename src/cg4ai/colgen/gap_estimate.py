@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cg4ai.colgen.state import RunState
 
 SHARE = 0.1  # of the run's training, in steps, that an estimate may take
-PART = "the estimate of how far from optimal it is"
+PART = "the estimate of the optimality gap"
 NEVER_NEGATIVE = ("squared", "absolute", "cross_entropy", "error", "none")
 
 

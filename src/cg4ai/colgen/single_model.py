@@ -73,8 +73,8 @@ def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     objective = problem.objective
     if problem.stated.phases is not None:
         raise InvalidInput(
-            "single_model chooses by rows of the master, and this run has phases of its own "
-            "(guarantee certified): leave single_model out, or ask for another guarantee"
+            "single_model cannot be combined with the guarantee certified: leave single_model "
+            "out, or ask for another guarantee"
         )
     several = len(problem.layout) > 1 and isinstance(objective, Supervised)
     by_output = isinstance(objective, Supervised) and objective.loss in ("squared", "absolute")
@@ -82,8 +82,7 @@ def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     if several and (isinstance(objective, Objective) or not (by_output or free)):
         raise InvalidInput(
             f"single_model with {len(problem.layout)} blocks needs a loss that is a sum over "
-            "outputs (squared, absolute, none, or an Epigraph): of others no block has its own "
-            "part; use one block"
+            "outputs (squared, absolute, none, or an Epigraph); use such a loss, or one block"
         )
     return SinglePhase()
 

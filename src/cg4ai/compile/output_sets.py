@@ -34,9 +34,9 @@ def find_output_set(problem: CompiledProblem) -> OutputSet | None:
     equalities = [one.name for one in asked if isinstance(one, Equality)]
     if equalities:
         raise InvalidInput(
-            f"{names} and {equalities[0]} cannot both be kept by construction: what moves outputs "
-            "into ranges and orders leaves the equality; state a sum by SumTo, or the ranges by "
-            "Linear over a Box"
+            f"{names} and {equalities[0]} cannot both be kept by construction, because clamping "
+            "and sorting break the equality; state a sum by SumTo, or the ranges by Linear over a "
+            "Box"
         )
     return join_output_rules(rules, problem.layout.output_size)
 

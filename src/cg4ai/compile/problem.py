@@ -69,7 +69,7 @@ class Problem:
         for pricer in self.pricers:
             if not isinstance(pricer, Pricer):
                 raise InvalidInput(
-                    f"{type(pricer).__name__} is no pricer: derive it from "
+                    f"{type(pricer).__name__} is not a pricer: derive it from "
                     "cg4ai.colgen.PricerDefaults, and give it price(request)"
                 )
         d, r = self.objective.inputs.shape[1], self.layout.output_size

@@ -90,7 +90,9 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
     """Refuse shapes that mapping outputs into a set would not keep."""
     size = source.output_size
     if any(shape.logits for shape in shapes):
-        raise InvalidInput(f"{shapes[0].name} is about logits, which no range or order may move")
+        raise InvalidInput(
+            f"{shapes[0].name} is about logits, which a Range or Ordered would change"
+        )
     targets = moves.find_output_moves(shapes, size, input_size)
     after = moves.map_into_set(targets, source)
     for output in range(size):

@@ -70,9 +70,13 @@ def shield_members(problem: CompiledProblem) -> CompiledProblem:
         found = _anchor(problem, ruled)
         obstacle = found.reason if isinstance(found, NoAnchor) else ""
     if obstacle and problem.guarantee == "shielded":
-        raise InvalidInput(f"a shield was demanded, but {obstacle}")
+        raise InvalidInput(
+            f"no shield is possible, but guarantee='shielded' asks for one: {obstacle}"
+        )
     if obstacle:
-        return replace(problem, notes=(*problem.notes, f"rows instead of a shield: {obstacle}"))
+        return replace(
+            problem, notes=(*problem.notes, f"no shield, rows of the master instead: {obstacle}")
+        )
     assert isinstance(found, Anchor)
     how = "constant" if found.map.is_constant else "affine"
     note = f"{how} anchor with room {found.room:.3g}, by closed form"
@@ -117,9 +121,9 @@ def _obstacle(problem: CompiledProblem) -> str:
     """Why members cannot be put into a frame one by one; empty if they can."""
     shapes = [one.name for one in problem.kept if isinstance(one, Shape)]
     if shapes:
-        return f"it moves outputs by what depends on the input, which does not keep {shapes[0]}"
+        return f"a shield would break {shapes[0]}, because its step depends on the input"
     if len(problem.layout) > 1:
-        return f"members fill {len(problem.layout)} blocks, and a rule ties them together"
+        return f"members fill {len(problem.layout)} blocks, and a rule couples these"
     exact = [
         [type(one).__name__ for one in iterate_pricers(pricer) if one.capabilities.proves]
         for pricer in problem.pricers
@@ -160,8 +164,8 @@ def _need_inside(problem: CompiledProblem, anchor: AffineMap) -> None:
     matrix, bound = inside.rows
     if not anchor.is_constant or (matrix @ anchor.offsets < bound - AGREES).any():
         raise InvalidInput(
-            "the anchor must keep the rules on outputs at every input, which only numbers that "
-            "keep them do; give such numbers, or none to have them found"
+            "the anchor must keep the rules on outputs at every input: give a constant that keeps "
+            "them, or no anchor to have one found"
         )
 
 

@@ -1,4 +1,4 @@
-"""Rules that cannot all hold: which ones contradict each other, and that none of them is spare."""
+"""Rules that cannot all hold: irreducible infeasible subsets (IIS) of them."""
 
 from cg4ai.conflicts.conflict import Conflict, Scope
 from cg4ai.conflicts.outputs import contradiction

@@ -209,7 +209,10 @@ class _Stream:
             self._going = self._open()
             batch = next(self._going, None)
         if batch is None:
-            raise InvalidInput("the batches could be read before, and now there are none")
+            raise InvalidInput(
+                "the batches were read once and are now empty: give a DataLoader, or a function "
+                "that returns a new iterator"
+            )
         return _raw(batch, "every batch")
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""The product: a mixture with its shield, and what is claimed about it and how strongly."""
+"""The trained product: a mixture with its shield, its audits, and claims with their strength."""

@@ -123,7 +123,7 @@ class Audit:
     def _worst(self, name: str) -> str:
         """The worst violation under this name; the margin that is left where there is none."""
         if self.worst_violation < 0:
-            return f"{-self.worst_violation:.3g} to spare"
+            return f"margin {-self.worst_violation:.3g}"
         return f"{name} {self.worst_violation:.3g}"
 
     def _audited(self) -> str:
@@ -169,7 +169,7 @@ class Audit:
             return (
                 f"{self.requirement} was attacked over {self.place} and no violation above "
                 f"{self.tolerance:g} was found ({self._worst('worst')}; {effort}); "
-                "a search is no proof"
+                "a search is not a proof"
             )
         return (
             f"{self.requirement} is violated ({self.strength}) over {self.place}: {self.rows} "

@@ -136,7 +136,7 @@ def record_certified(
     if not certification.checked:
         raise InvalidInput(
             f"the certification of {requirement.name} was not checked: record what "
-            "cg4ai.proofs.verified returns for it"
+            "cg4ai.guarantees.verify_certification returns"
         )
     subject = ensemble if certification.shield else ensemble.mixture
     if certification.subject != compute_subject_digest(subject, rules, region):

@@ -518,7 +518,7 @@ class EnsembleModule(nn.Module):
         asked = fn(torch.empty(0, dtype=torch.float64, device=self._ensemble.device)).dtype
         if asked not in (torch.float64, torch.float32):
             raise InvalidInput(
-                f"{asked} has two or three digits, in which no rule means anything; use float32, "
+                f"{asked} has only two or three digits, too few for any rule; use float32, "
                 "or lower the precision of ensemble.fuse()"
             )
 

@@ -77,8 +77,8 @@ def patch_ensemble(
     """
     if isinstance(ensemble, ShieldedEnsemble):
         raise InvalidInput(
-            "this ensemble stands behind a shield of its own: patch its mixture, and shield that "
-            "anew"
+            "this ensemble has a shield around the whole mixture: patch ensemble.unshielded, then "
+            "call apply_shield again"
         )
     rows = _rows(ensemble, requirements)
     table = np.concatenate(
@@ -122,8 +122,8 @@ def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
         listed = one.rows(number)
         if listed is None:
             raise InvalidInput(
-                f"{one.name} lists no inputs, and weights are chosen at listed ones: give inputs, "
-                "or train anew for a rule over a region"
+                f"{one.name} lists no inputs, but a patch keeps rules at listed inputs only: give "
+                "inputs, or train again for a rule over a region"
             )
         rows.add(listed)
     return rows

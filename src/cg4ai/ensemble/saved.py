@@ -71,8 +71,9 @@ def save_about(ensemble: Ensemble, folder: str | Path) -> None:
 def load(folder: str | Path, factories: Factories | None = None) -> Ensemble:
     """Read an ensemble that `save` or a run wrote. Nothing from the folder is executed.
 
-    Members of a user's own module class need that class again: `factories={name: factory}`, and
-    rules that are functions in Python their requirement: `{name: requirement}`.
+    What is code in Python is given again in `factories`: `{name: factory}` for a torch module class
+    of your own, `{kind: restore}` for a kind of member of your own, and `{name: requirement}` for
+    rules that are functions.
     """
     record = read_record(folder)
     arrays = _with_squares(files.read_arrays(Path(folder) / ARRAYS, str(record.get("arrays"))))

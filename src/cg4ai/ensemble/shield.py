@@ -72,8 +72,8 @@ class ShieldedEnsemble(Ensemble):
     def __init__(self, ensemble: Ensemble, anchor: Ensemble, guards: tuple[Guard, ...]) -> None:
         if isinstance(anchor, ShieldedEnsemble):  # what is proven of its members is not of it
             raise InvalidInput(
-                f"an anchor must not be behind a shield of the whole itself, got {anchor!r:.80}; "
-                "give one that keeps the rules by itself, as one with constant outputs"
+                f"an anchor must not have a shield of its own, got {anchor!r:.80}; give one that "
+                "keeps the rules by itself, such as constant outputs"
             )
         mixture = ensemble.mixture
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)

@@ -12,7 +12,7 @@ STRENGTHS = {
     Strength.VIOLATED: "an input was found at which the rule is violated",
     Strength.UNVERIFIED: "nothing is established",
     Strength.AUDITED: "recomputed at every listed input; other inputs are not covered",
-    Strength.ATTACKED: "the region was searched for violations; a search is no proof",
+    Strength.ATTACKED: "the region was searched for violations; a search is not a proof",
     Strength.BOUNDED: "a solver's bound excludes violations in the region; nothing checked it",
     Strength.CERTIFIED: "proven at every input of the region",
     Strength.CONSTRUCTED: "guaranteed at every input by the structure of every member",

@@ -232,8 +232,8 @@ class RawColumns:
             if self.data is not None:
                 raise
             raise InvalidInput(
-                f"{error}; where columns hold text, give rows of them: transformed(requirement, "
-                "pipeline, X)"
+                f"{error}; where columns hold text, give rows of them: "
+                "transform_requirement(requirement, pipeline, X)"
             ) from error
         # what misses in other columns, for members that take it, does not move
         return np.nan_to_num(made).reshape(len(self.bases), len(values), -1)

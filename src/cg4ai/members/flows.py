@@ -45,7 +45,7 @@ class FlowMembers(MemberDefaults):
     def __init__(self, **arrays: Any) -> None:
         missing = set(NAMES) ^ set(arrays)
         if missing:
-            raise InvalidInput(f"flows are given by {', '.join(NAMES)}; not so {sorted(missing)}")
+            raise InvalidInput(f"flows need the arrays {', '.join(NAMES)}, got {sorted(missing)}")
         self._own = {
             name: freeze_tensor(arrays[name], name, torch.int64 if name in WHOLE else torch.float64)
             for name in NAMES

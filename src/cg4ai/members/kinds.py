@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.feedback import FeedbackMembers
@@ -53,9 +53,9 @@ def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> M
         own: Members = given[kind](state)
         return own
     known = [*_RESTORED, ModuleMembers.kind, *_WRAPPERS]
-    raise InvalidInput(
+    raise MissingFactory(
         f"unknown kind of members {kind!r}{did_you_mean(kind, known)}; this version reads "
-        f"{', '.join(known)}; a kind of your own needs factories={{{kind!r}: restore}}"
+        f"{', '.join(known)}; for a kind of your own give factories={{{kind!r}: restore}}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Pages that one opens: HTML files that need no server, no network and no other file."""
+"""Self-contained HTML pages, which open without a server, a network or other files."""
 
 from cg4ai.pages.page import escape, render_page
 

@@ -178,7 +178,7 @@
   function words(rule, now) {
     if (now.speaks) {
       const tolerance = data.rules[rule].tolerance;
-      const room = now.slack >= 0 ? `${figure(now.slack)} to spare`
+      const room = now.slack >= 0 ? `margin ${figure(now.slack)}`
         : now.slack < -tolerance ? `broken by ${figure(-now.slack)}` : `kept within the tolerance of ${figure(tolerance)}`;
       return now.listed >= 0 ? `This input is listed (${data.rules[rule].listed.labels[now.listed]}): ${room}.` : `At this input: ${room}.`;
     }

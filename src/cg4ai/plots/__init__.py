@@ -1,4 +1,4 @@
-"""Figures of runs and models, each drawn on an axis of matplotlib's, the user's own if given.
+"""Figures of runs and models, each drawn on a matplotlib axis, which may be given.
 
 matplotlib is the extra `plots`, and is imported when the first figure is drawn.
 """

@@ -104,7 +104,8 @@ def _tried(
         )
         found = audit(requirement, ensemble, found=broken)
     if answer.status != "proven":
-        return found, f"{answer.status} within {cells:,} cells ({answer})"
+        why = f"{answer.status} after {answer.cells:,} of at most {cells:,} cells"
+        return found, f"{why} ({answer.note})" if answer.note else why
     record_certified(ensemble, requirement, certification=answer)
     effort = {"cells": answer.cells, "seconds": round(answer.seconds, 3)}
     return replace(found, strength=answer.strength, effort={**found.effort, **effort}), ""

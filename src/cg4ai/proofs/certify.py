@@ -216,10 +216,10 @@ def _within_note(work: Certifier, rules: list[int]) -> str:
     place = ", ".join(f"{value:.6g}" for value in first.point[:6])
     more = ", ..." if len(first.point) > 6 else ""
     return (
-        f"rules {_listed(rules)} hold within the tolerance at most: rule {rules[0]} exceeds its "
-        f"limit by {first.value - work.targets[rules[0]]:.3g} at x = [{place}{more}], and up to "
-        f"{first.allowed:.3g} counts as kept, so it is neither refuted nor can be proven: ask for "
-        "a limit lower by more than that, or a tolerance of 0"
+        f"rules {_listed(rules)} hold only up to the tolerance: rule {rules[0]} exceeds its limit "
+        f"by {first.value - work.targets[rules[0]]:.3g} at x = [{place}{more}]. The tolerance is "
+        f"{first.allowed:.3g}, so the rule is not refuted, and it cannot be proven: train with a "
+        "larger row_margin, or prove a wider limit"
     )
 
 
@@ -229,11 +229,11 @@ def _tight_note(work: Certifier, rules: list[int]) -> str:
     place = ", ".join(f"{value:.6g}" for value in first.point[:6])
     more = ", ..." if len(first.point) > 6 else ""
     return (
-        f"rules {_listed(rules)} have no room to be proven: rule {rules[0]} has the value "
-        f"{first.value:.12g} at x = [{place}{more}], as good as its limit "
+        f"rules {_listed(rules)} are too close to their limits to be proven: rule {rules[0]} has "
+        f"the value {first.value:.12g} at x = [{place}{more}], its limit is "
         f"{work.targets[rules[0]]:.12g}, and bounds include a margin of up to "
-        f"{max(work.margins[rule] for rule in rules):.2g} for rounding, however small the cells: "
-        "ask for a limit wider by more than that"
+        f"{max(work.margins[rule] for rule in rules):.2g} for rounding: prove a limit "
+        "wider by more than that"
     )
 
 

@@ -45,7 +45,9 @@ def build_output_certificate(
     matrix, bound = rule.output_set(ensemble.output_size).rows
     forms = find_output_forms(ensemble, matrix)
     if not forms:
-        raise Rejected("some members do not show where their outputs lie: arrange them")
+        raise Rejected(
+            "some members do not keep the rules on outputs by construction: arrange them"
+        )
     arrays: Arrays = {"matrix": matrix, "bound": bound}
     distinct = {files.arrays_digest(one): one for one in map(_form_arrays, forms)}
     for number, one in enumerate(distinct.values()):

@@ -65,7 +65,7 @@ def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
     note = ""
     try:
         if not find_forms(ensemble):
-            raise Rejected("some members keep no equality by how they are built: complete them")
+            raise Rejected("some members do not keep an equality by construction: complete them")
         verdict(build_equality_certificate(ensemble, equality))
     except Rejected as error:
         note = str(error)
@@ -127,7 +127,7 @@ def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
     note = ""
     try:
         if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
-            raise Rejected("outputs of several blocks, or behind a shield, show no shape")
+            raise Rejected("a shape cannot be proven for several blocks, or behind a shield")
         verdict(build_shape_certificate(ensemble, shape))
     except Rejected as error:
         note = str(error)

@@ -146,7 +146,7 @@ def list_certificates(folder: Path, run: Run | None) -> list[Certificate]:
     for path in sorted(folder.glob(CERTIFICATES)):
         stated = FIRST_LINE.match(files.read_bytes(path)[:FIRST_BYTES])
         if stated is None:
-            raise RunFolderError(f"{path} is no certificate: its first line states no digest")
+            raise RunFolderError(f"{path} is not a certificate: its first line states no digest")
         if stated[1].decode() in named:
             found.append(Certificate(path.name, stated[1].decode()))
     return found

@@ -35,7 +35,7 @@ class RunRow:
 def write_index(folder: Path, out: Path | None = None) -> Path:
     """Write the index of all runs below `folder`, and their reports where these are missing."""
     if not folder.is_dir():
-        raise RunFolderError(f"{folder} is no folder: name that of a run, or one that holds runs")
+        raise RunFolderError(f"{folder} is not a folder: name the folder of a run, or of several")
     patterns = ["/".join(["*"] * depth) + "/run.json" for depth in range(1, DEPTH + 1)]
     runs = sorted(path.parent for pattern in patterns for path in folder.glob(pattern))
     if not runs:

@@ -95,5 +95,5 @@ def check_readable(saved: SavedRun) -> Iterator[None]:
             raise
         raise RunFolderError(
             f"the files in {saved.folder} are not those of a run of {saved.run.command!r} "
-            f"({type(error).__name__}: {error}); continue the run with --resume to write them anew"
+            f"({type(error).__name__}: {error}); continue the run with --resume to write them again"
         ) from error

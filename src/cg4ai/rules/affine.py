@@ -22,7 +22,7 @@ from torch import Tensor
 from cg4ai.data.sparse import SparseMatrix
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
-from cg4ai.rules.bounds import Bounds
+from cg4ai.rules.bounds import Bounds, build_bounds, depends_on_input
 from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
 from cg4ai.rules.normal_form import NormalFormDefaults
 from cg4ai.rules.peaks import minimise_maximum
@@ -132,10 +132,16 @@ class AffineRules(NormalFormDefaults):
 
     @classmethod
     def of(
-        cls, coefficients: AffineCoefficients, bound: Array | Bounds, sense: str, *, input_size: int
+        cls, coefficients: AffineCoefficients, bound: Any, sense: str, *, input_size: int
     ) -> AffineRules:
-        """`coefficients . y sense bound`, brought to "<="."""
+        """`coefficients . y sense bound`, brought to "<=".
+
+        `bound`: one number, one for each of the L rules, or an `AffineBound`, `Largest` or
+        `Smallest`.
+        """
         a, count = coefficients, len(coefficients.constant)
+        if depends_on_input(bound):
+            bound = build_bounds(bound, sense, count=count, input_size=input_size)
         parts = [(-1.0, 0)] if sense == ">=" else [(1.0, 0)]
         if sense == "==":
             parts = [(-1.0, 0), (1.0, count)]
@@ -144,8 +150,8 @@ class AffineRules(NormalFormDefaults):
             tilt = bound.slope.transpose(1, 0, 2).reshape(-1, input_size)
             piece = np.repeat(np.arange(count), len(bound.offset))
         else:
-            limit, piece = bound, np.arange(len(bound))
-            tilt = np.zeros((len(bound), input_size))
+            limit, piece = np.broadcast_to(np.asarray(bound, float), (count,)), np.arange(count)
+            tilt = np.zeros((count, input_size))
         return cls(
             np.concatenate([sign * a.constant for sign, _ in parts]),
             np.concatenate([sign * limit for sign, _ in parts]),

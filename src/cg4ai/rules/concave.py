@@ -134,7 +134,7 @@ def _probe_slopes(at: Tensor, values: Tensor, ends: Tensor, there: Tensor, *, na
         k = int(below.nonzero()[0, 0])
         raise InvalidInput(
             f"the gradient that torch finds of the functional of {name} is wrong: from "
-            f"{_show(at[k])} it foretells at most {tangent[k]:.6g} at {_show(ends[k])}, where the "
+            f"{_show(at[k])} it predicts at most {tangent[k]:.6g} at {_show(ends[k])}, where the "
             f"functional is {there[k]:.6g}; state it by differentiable operations of torch "
             "(without detach, item or numpy)"
         )

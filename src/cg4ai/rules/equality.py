@@ -232,8 +232,8 @@ class Equality(InputRule):
     def require_inputs(self) -> None:
         if self.inputs is None:
             raise InvalidInput(
-                f"{self.name} holds at every input and names none to look at: members keep it by "
-                "completion; to measure others, give a region or a list of inputs"
+                f"{self.name} lists no inputs to audit: members keep it by completion, and these "
+                "members were not built for it; to measure them, give a region or a list of inputs"
             )
 
     @cached_property

@@ -1,7 +1,7 @@
 """`Range`, `Ordered`, `SumTo`: one convex set of outputs, the same at every input.
 
 Members whose outputs are mapped into the set keep these rules whatever they learn, and so do their
-mixtures, since the set is convex (`members.arranged`).
+mixtures, since the set is convex (`members.output_sets`).
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ class OutputRule(RequirementDefaults, _OnOutputs):
 
     def require_inputs(self) -> NoReturn:
         raise InvalidInput(
-            f"{self.name} holds at every input and names none to look at: members keep it by "
-            "construction, and these do not; train them under it, or state it by Linear over a "
-            "Box or at listed inputs"
+            f"{self.name} lists no inputs to audit: members keep it by construction, and these "
+            "members were not built for it; train with the rule, or state it by Linear over a Box "
+            "or at listed inputs"
         )
 
     def rows(self, number: int) -> Rows | None:

@@ -112,8 +112,8 @@ class Polytope:
         wrong = np.flatnonzero((reach == 0) & (room < -self._row_hair))
         if len(wrong):
             raise InvalidInput(
-                f"the polytope is empty: limit {wrong[0]} asks for {self.limit[wrong[0]]:.6g} or "
-                "less, and is more than that whatever the input; correct or drop it"
+                f"the polytope is empty: no input keeps limit {wrong[0]}, at most "
+                f"{self.limit[wrong[0]]:.6g}; correct or remove it"
             )
 
     @cached_property

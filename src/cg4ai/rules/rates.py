@@ -279,9 +279,9 @@ class DecisionRate(GroupRates):
     number makes the rule stricter by so much, at most by half of the tolerance. One that cannot be
     kept is given up with a warning.
 
-    Members vote for the class of their largest score and one decision per input is made: the share
-    of votes against a number in [0, 1) that is a seeded hash of the input (`cg4ai.members.draws`).
-    No group is needed for it. All other rules bind the scores of the same members.
+    Members vote for the class of their largest score in training. One decision per input is then
+    made by a threshold on a mixture of their scores (`cg4ai.ensemble.decision_rule`); no group is
+    needed for it. All other rules bind the scores of the same members.
     """
 
     output: Any = field(default=None, kw_only=True)

@@ -131,6 +131,14 @@ class InputRule(RequirementDefaults):
                 'a separator is an object of cg4ai.colgen.separation or "mip", got '
                 f"{self.separator!r}"
             )
+        if not isinstance(self.separator, str | None) and not all(
+            callable(getattr(self.separator, name, None)) for name in ("find", "thorough")
+        ):
+            raise InvalidInput(
+                f"the separator of {self.name} needs find() and thorough(), which "
+                f"{type(self.separator).__name__} lacks: derive it from "
+                "cg4ai.colgen.SeparatorDefaults"
+            )
 
     def resolve_names(
         self, features: Sequence[str], outputs: Sequence[str], ends: tuple[Array, Array]
@@ -206,7 +214,7 @@ class InputRule(RequirementDefaults):
             raise InvalidInput(
                 f"{self.name} lists raw columns with text or missing values, and members take "
                 "numbers: put what encodes and imputes them into a pipeline, and use "
-                "cg4ai.data.fit_with_requirements, or cg4ai.data.transformed"
+                "cg4ai.data.fit_with_requirements, or cg4ai.data.transform_requirement"
             )
         if input_size != self.input_size:
             raise InvalidInput(

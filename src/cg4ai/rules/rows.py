@@ -27,10 +27,12 @@ from cg4ai.records import Array, IntArray
 
 @dataclass(frozen=True, slots=True)
 class LinearRows:
-    """`value_j = sum_k mixing[j, k] * (coefficients[j] . outputs[k])`, needed `>= bounds[j]`.
+    """m linear rows over the outputs at k inputs; row j needs `value_j >= bounds[j]`.
 
-    `inputs` (k, d), `coefficients` (m, r), `bounds` (m,). Exactly one of `index` (m,), for rows
-    that look at one input each, and `mixing` (m, k), for rows that sum over inputs, is given.
+    `inputs` (k, d), `coefficients` (m, r), `bounds` (m,). Exactly one of `index` and `mixing` is
+    given. With `index` (m,) row j reads one input, `inputs[index[j]]`, and its value is
+    `coefficients[j] . outputs[index[j]]`. With `mixing` (m, k) a row sums over inputs:
+    `value_j = sum_k mixing[j, k] * (coefficients[j] . outputs[k])`.
     `origin` (m, 2) says which (input, rule) of the requirement made each row. Rows with `votes`
     read the vote of each member, 1 for its largest score and else 0, where others read its scores.
     """
@@ -46,6 +48,25 @@ class LinearRows:
 
     linear: ClassVar[bool] = True
     JOINED: ClassVar = ("inputs", "coefficients", "bounds")
+
+    def __post_init__(self) -> None:
+        """Rules of other packages make rows, too: refuse those that do not fit together."""
+        count, size = len(self.bounds), len(self.inputs)
+        fits = len(self.coefficients) == count and (self.index is None) != (self.mixing is None)
+        if self.index is not None:
+            fits &= self.index.shape == (count,) and (
+                not count or (self.index.min() >= 0 and self.index.max() < size)
+            )
+        elif self.mixing is not None:
+            fits &= self.mixing.shape == (count, size)
+        if not fits:
+            index, mixing = (None if a is None else a.shape for a in (self.index, self.mixing))
+            raise InvalidInput(
+                "linear rows need bounds (m,), coefficients (m, r), inputs (k, d), and either "
+                f"index (m,) of positions below k or mixing (m, k), got {count} bounds, "
+                f"{len(self.coefficients)} coefficients, {size} inputs, index {index} and mixing "
+                f"{mixing}"
+            )
 
     def __len__(self) -> int:
         return len(self.bounds)

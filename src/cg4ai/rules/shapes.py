@@ -158,7 +158,7 @@ class Shape(RequirementDefaults):
         return None
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
-        raise InvalidInput(f"{self.name} has no rows: members keep it by how they are built")
+        raise InvalidInput(f"{self.name} has no rows: members keep it by construction")
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         raise InvalidInput(f"{self.name} ties inputs together; audit it instead")

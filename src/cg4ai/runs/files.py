@@ -332,7 +332,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_given(path: Path) -> bytes:
-    """All of a file that a user named; it may be a link. OSError if it is no regular file."""
+    """All of a file that a user named; it may be a link. OSError if it is not a regular file."""
     with open_regular(path, os.O_RDONLY, "rb", links=True) as file:
         return file.read(os.fstat(file.fileno()).st_size)
 
@@ -349,7 +349,7 @@ def open_regular(path: Path, flags: int, mode: str, *, links: bool = False) -> I
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), 0o666)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return os.fdopen(descriptor, mode)
     except BaseException:
         os.close(descriptor)

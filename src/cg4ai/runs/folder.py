@@ -57,7 +57,7 @@ class FolderLock:
         path = folder / LOCK
         if os.path.lexists(path) and not (path.is_file() and not path.is_symlink()):
             raise files.make_damage_error(
-                path, "it is no regular file"
+                path, "it is not a regular file"
             )  # a pipe would be waited for
         self._lock = FileLock(path, timeout=0, thread_local=False)
         try:
@@ -328,7 +328,9 @@ class Run:
         lines = files.read_lines(path)
         for number, (_, record) in enumerate(lines, start=1):
             if type(record.get("iteration")) is not int:
-                raise files.make_line_damage_error(path, number, "it is no record of an iteration")
+                raise files.make_line_damage_error(
+                    path, number, "it is not a record of an iteration"
+                )
         return lines
 
     def _readable(self) -> list[str]:

@@ -253,7 +253,7 @@ def solve_mixed(
     outcome = highs.run()
     status, info = highs.getModelStatus().name, highs.getInfo()
     if outcome == highspy.HighsStatus.kError or status not in MIXED_ANSWERS:
-        raise SolverFailure(f"HiGHS ended a program with whole numbers as {status}")
+        raise SolverFailure(f"HiGHS ended a mixed-integer program with status {status}")
     if status in (INFEASIBLE, "kUnboundedOrInfeasible"):
         return MixedSolution(status, None, np.inf, np.inf)
     known = info.primal_solution_status == FEASIBLE_POINT

@@ -63,7 +63,7 @@ def test_columns_go_by_name_and_literals_become_cells() -> None:
         ('[{"a": 1}, 5]', ["row 2 is a number or text"]),
         ("[{}]", ["row 1 has no columns"]),
         ('[{"a": 1, "b": 2, "a": 2}]', ["'a' stands twice"]),
-        ('[{"a": 1, " a": 2}]', ["names a column twice"]),
+        ('[{"a": 1, " a": 2}]', ["differ only in spaces"]),
         ('[{"a": 1, "b": 2}, {"a": 1}]', ["row 2 lacks b"]),
         ('[{"a": 1}, {"a": 1, "b": 2}]', ["row 2 has others than row 1"]),
         ('[{"a": 1}, {"a": [1]}]', ["row 2, column 'a' is a list"]),

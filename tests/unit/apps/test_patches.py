@@ -76,7 +76,7 @@ def test_wrong_images_are_answered_right_and_earlier_rows_stay(
     assert [one.requirement for one in again.result.audits] == ["hard", "wrong", "more"]
     assert again.kept
     added.unlink()
-    with pytest.raises(RunFolderError, match="not there any more"):
+    with pytest.raises(RunFolderError, match="changed or removed"):
         patch_run(out, [more])
 
 
@@ -175,7 +175,7 @@ def test_a_rule_is_added_to_a_run_on_a_table(
     # the added rules are those of this file and of the rows that it names
     more.write_text("\n".join(["a,b,paid", *rows[5:7]]))
     assert main(["audit", patched]) == 2
-    assert "not there any more as it was" in capsys.readouterr().err
+    assert "has since been changed or removed" in capsys.readouterr().err
     more.write_text("\n".join(["a,b,paid", *rows[5:8]]))
     everywhere = {"rule": "range", "low": 0, "high": 1}
     added.write_text(json.dumps([everywhere]))

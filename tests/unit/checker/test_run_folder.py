@@ -53,7 +53,7 @@ def rewritten(folder, **changes):
 def test_members_of_weight_zero_are_said_and_predict_nothing(tmp_path):
     mixture().save(tmp_path)
     said = compare(proof(mixture()), tmp_path)
-    assert any("1 members of weight 0, which predict nothing" in line for line in said)
+    assert any("1 members of weight 0, which are not used" in line for line in said)
     assert load(tmp_path).predict(np.zeros((1, 2))).tolist() == [[0.2, 0.8]]
     alone = mixture(values=[(0.2, 0.8)], weights=[1.0])
     alone.save(tmp_path / "alone")
@@ -171,7 +171,7 @@ def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
     digest = files.write_arrays(tmp_path / "members.safetensors", stored)
     shield = files.read_json(tmp_path / "ensemble.json")["shield"] | {"anchor": moved.record}
     rewritten(tmp_path, arrays=digest, shield=shield)
-    with pytest.raises(RunFolderError, match="behind a shield of the whole"):
+    with pytest.raises(RunFolderError, match="must not have a shield of its own"):
         load(tmp_path)
     with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
         compare(claim, tmp_path)

@@ -63,7 +63,7 @@ def test_members_that_do_not_keep_it_are_measured() -> None:
     assert found.worst_violation == pytest.approx(2.0)  # 1 against the input -1
     listed = Equality(X[:5], [1.0, 1.0, 1.0], AffineBound(0.0, [1.0, 0.0]))
     assert ensemble_of(constant).audit(listed).strength == "audited"
-    with pytest.raises(InvalidInput, match="names none to look at"):
+    with pytest.raises(InvalidInput, match="lists no inputs to audit"):
         ensemble_of(constant).audit(SUM.extend_to_all_inputs())
     sum_to_one = Equality(None, [1.0, 1.0, 1.0], 1.0)
     assert ensemble_of(constant).audit(sum_to_one).strength == "constructed"

@@ -71,5 +71,5 @@ def test_a_shield_cannot_be_demanded_beside_it() -> None:
     from cg4ai.rules import Box, Linear
 
     cap = Linear(Box([-1, -1], [1, 1]), [1.0], 2.0, "<=", name="cap")
-    with pytest.raises(InvalidInput, match="does not keep Monotone"):
+    with pytest.raises(InvalidInput, match="would break Monotone"):
         solve(problem(requirements=[RULE, cap]), Settings(guarantee="shielded"))

@@ -150,7 +150,7 @@ def test_a_rule_without_an_anchor_is_named_and_stays_with_the_master():
     assert [one.name for one in made.requirements] == ["impossible"]
     assert "no constant or affine anchor keeps impossible" in made.notes[0]
     rule = Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")
-    with pytest.raises(InvalidInput, match=r"demanded, but no constant .* at x = \["):
+    with pytest.raises(InvalidInput, match=r"asks for one: no constant .* at x = \["):
         solve(regression(rule), Settings(guarantee="shielded"))
 
 

@@ -96,9 +96,9 @@ def test_regions_are_attacked_and_the_effort_is_stated(separator: Any) -> None:
     kept = audit(Linear(box, [1.0, 0.0], peak + 0.1, "<=", separator=separator), affine(MATRIX))
     assert (kept.strength, kept.holds) == ("attacked", True)
     assert kept.worst_violation == pytest.approx(-0.1, abs=1e-6)
-    assert "0.1 to spare" in str(kept)
+    assert "margin 0.1" in str(kept)
     assert "-0.1" not in str(kept)
-    assert "a search is no proof" in str(kept)
+    assert "a search is not a proof" in str(kept)
     assert f"starts {kept.effort['starts']}" in str(kept)
     broken = audit(Linear(box, [1.0, 0.0], peak - 0.1, "<=", separator=separator), affine(MATRIX))
     assert not broken.holds

@@ -366,7 +366,7 @@ def test_an_anchor_behind_a_shield_of_its_own_is_refused() -> None:
     moved = Linear(Box([0.3, 0.3], [0.300001, 0.300001]), [1.0, 0.0], 3.0, ">=", name="moved")
     anchor = one(ConstantMembers(np.array([[0.1, 0.1]]), 2)).apply_shield([4.0, 0.0], moved)
     assert anchor.predict(np.full((1, 2), 0.3000005))[0, 0] > 2
-    with pytest.raises(InvalidInput, match="behind a shield of the whole itself"):
+    with pytest.raises(InvalidInput, match="must not have a shield of its own"):
         identity().apply_shield(anchor, caps())
 
 

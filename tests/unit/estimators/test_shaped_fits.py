@@ -149,7 +149,7 @@ def test_region_rules_become_rows_beside_a_shape() -> None:
     assert model.audit_[0].strength == "constructed"
     assert model.audit_[1].strength in ("attacked", "certified")
     assert model.audit_[1].holds
-    assert "rows instead of a shield" in model.result_.note
+    assert "rows of the master instead" in model.result_.note
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_certificates_hold_to_the_last_digits_and_not_below(seed: int) -> None:
     assert isinstance(members, TreeMembers)
     own = np.arange(members.left.shape[-1])  # a leaf is its own child
     assert 0 < verdict.tree_leaves <= np.sum(np.asarray(members.left) == own)
-    assert f"1 rules bounded here at the corners of {verdict.tree_leaves} leaves" in str(verdict)
+    assert f"1 rules were bounded at the corners of {verdict.tree_leaves} leaves" in str(verdict)
     assert "cells" not in str(verdict)
     worst = corners(ensemble, slope)
     low = rule(slope, worst - 1e-3)

@@ -106,7 +106,7 @@ def test_an_anchor_without_room_is_recognised_before_many_cells_are_split():
     answer = certify(behind(rule), rule)
     assert answer.status == "unknown"
     assert answer.cells < 20_000 * len(COEFFICIENTS)
-    assert "no room" in answer.note
+    assert "too close to their limits" in answer.note
     assert "another anchor" in answer.note
     assert answer.exhausted
     again = certify(behind(rule), rule, resume=answer)

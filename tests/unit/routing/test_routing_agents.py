@@ -361,7 +361,7 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     reached = router.instance.compute_utilisation(vectors, splits).max(axis=1)
     assert (reached / router.instance.find_optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
     assert np.isfinite(gaps).all()
-    with pytest.raises(InvalidInput, match="which agents do not know"):
+    with pytest.raises(InvalidInput, match="an agent knows only some"):
         router.improve_answers(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
     said = APPLICATION.story(json.loads((tmp_path / "run" / "summary.json").read_text()))

@@ -220,7 +220,9 @@ def test_a_single_array_is_no_npz_file(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     with path.open("wb") as file:
         np.save(file, MATRICES)
-    with pytest.raises(InvalidInput, match=r"t\.npz: is no npz file; write one with numpy\.savez"):
+    with pytest.raises(
+        InvalidInput, match=r"t\.npz: is not an npz file; write one with numpy\.savez"
+    ):
         read_traffic(path)
 
 

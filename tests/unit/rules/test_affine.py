@@ -19,6 +19,7 @@ import cg4ai
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.affine import ARRAYS, AffineRules, find_affine_rules
+from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Ball, Box, Region, region_of
@@ -314,3 +315,18 @@ def test_the_digest_is_of_names_shapes_and_bytes() -> None:
         array = rules.arrays[name]
         total.update(f"{name} {array.shape}".encode() + array.tobytes())
     assert rules.digest == total.hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("bound", "expected"),
+    [
+        (2.0, [2.0, 2.0]),
+        ([1.0, 2.0], [1.0, 2.0]),
+        (AffineBound([1.0, 2.0], [[0.0, 1.0], [3.0, 0.0]]), [1.5, 3.5]),
+    ],
+)
+def test_bounds_may_be_numbers_or_depend_on_the_input(bound: Any, expected: list[float]) -> None:
+    coefficients = AffineCoefficients.fixed(np.eye(2))
+    rules = AffineRules.of(coefficients, bound, "<=", input_size=2)
+    slack = rules.slack(torch.full((1, 2), 0.5, dtype=torch.float64), torch.zeros(1, 2).double())
+    np.testing.assert_allclose(slack[0], expected)

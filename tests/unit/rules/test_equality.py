@@ -69,7 +69,7 @@ def test_sizes_are_checked() -> None:
         rule.check(2, 3)
     with pytest.raises(InvalidInput, match="slope over 2 inputs"):
         Equality(Box([0.0], [1.0]), [1.0, 1.0], AffineBound(0.0, [1.0, 2.0]))
-    with pytest.raises(InvalidInput, match="names none to look at"):
+    with pytest.raises(InvalidInput, match="lists no inputs to audit"):
         rule.violations(torch.zeros(1, 2), torch.zeros(1, 2))
 
 

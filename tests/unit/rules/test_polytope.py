@@ -173,7 +173,7 @@ def test_an_empty_polytope_is_refused_with_the_limits_that_exclude_each_other() 
         )
     with pytest.raises(InvalidInput, match="limits 0 cannot hold"):
         Polytope(Box([0.0, 0.0], [1.0, 1.0]), [[-1.0, -1.0]], [-2.1])
-    with pytest.raises(InvalidInput, match="limit 0 asks for -1"):
+    with pytest.raises(InvalidInput, match="no input keeps limit 0, at most -1"):
         Polytope(Box([0.0, 0.0], [1.0, 1.0]), [[0.0, 0.0]], [-1.0])
     touching = Polytope(Box([0.0, 0.0], [1.0, 1.0]), [[-1.0, -1.0]], [-2.0])
     assert touching.middle == pytest.approx([1.0, 1.0])

@@ -403,3 +403,12 @@ def test_a_requirement_does_not_follow_later_changes_of_the_data() -> None:
     requirement = Linear(mine, [1.0], 0.0)
     mine[:] = 0
     assert np.array_equal(requirement.rows(0).inputs, X)
+
+
+def test_a_separator_without_its_methods_is_refused() -> None:
+    class Half:
+        def find(self) -> None:
+            pass
+
+    with pytest.raises(InvalidInput, match="SeparatorDefaults"):
+        Linear(Box([0], [1]), [1.0], 1.0, separator=Half())  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -216,3 +218,23 @@ def test_a_value_that_is_no_number_misses_its_row() -> None:
     values = rows.bounds + np.array([0.5, -1e-9, -0.5, np.nan, np.inf])
     np.testing.assert_array_equal(rows.find_missed(values, 1e-6), [False, False, True, True, True])
     np.testing.assert_array_equal(rows.find_missed(values), [False, True, True, True, True])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"bounds": np.zeros(4)},
+        {"coefficients": np.zeros((4, 3))},
+        {"index": np.full(5, 4)},
+        {"index": np.full(5, -1)},
+        {"index": None},
+        {"mixing": np.ones((5, 4))},
+        {"index": None, "mixing": np.ones((5, 3))},
+    ],
+)
+def test_linear_rows_that_do_not_fit_are_refused(change: dict[str, object]) -> None:
+    """Rules of other packages make rows, too; one that reads a wrong input would be silent."""
+    rows = pointwise(np.random.default_rng(0))
+    with pytest.raises(InvalidInput):
+        replace(rows, **change)  # type: ignore[arg-type]
+    assert len(replace(rows, index=None, mixing=np.ones((5, 4)))) == 5

@@ -98,7 +98,7 @@ def gone(folder: Path) -> None:
     [
         (damage, "members.safetensors is damaged"),
         (unfinished, "the run in RUN has not ended"),
-        (gone, "RUN is no folder"),
+        (gone, "RUN is not a folder"),
     ],
 )
 def test_what_cannot_be_loaded_leaves_the_old_run(

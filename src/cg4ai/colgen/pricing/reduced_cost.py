@@ -35,8 +35,17 @@ def compute_outputs(members: Members, inputs: Tensor) -> Tensor:
     """(count, n, r) without gradients, some inputs at a time."""
     with torch.no_grad():
         if len(inputs) <= INPUTS:
-            return members.outputs(inputs)
-        return torch.cat([members.outputs(part) for part in torch.split(inputs, INPUTS)], dim=1)
+            found = members.outputs(inputs)
+        else:
+            parts = torch.split(inputs, INPUTS)
+            found = torch.cat([members.outputs(part) for part in parts], dim=1)
+    expected = (len(members), len(inputs), members.output_size)
+    if found.shape != expected or found.dtype != torch.float64:  # of kinds of other packages
+        raise InvalidInput(
+            f"outputs() of {type(members).__name__} must give float64 values of shape {expected}, "
+            f"got {found.dtype} of shape {tuple(found.shape)}"
+        )
+    return found
 
 
 def compute_row_values(

@@ -144,8 +144,8 @@ def get_linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
         )
     if np.any(rules.value != 0):
         raise InvalidInput(
-            f"{requirement.name} multiplies outputs by the input, as demand times share of a link, "
-            "which is bilinear: exact separation takes constant coefficients, and "
-            "cg4ai.proofs.certify proves such rules in cells"
+            f"{requirement.name} multiplies outputs by the input, which is bilinear, but exact "
+            "separation needs constant coefficients; use cg4ai.certify, which proves such rules "
+            "in cells"
         )
     return rules

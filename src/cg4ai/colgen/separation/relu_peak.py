@@ -135,7 +135,7 @@ def maximise_excess(
     if found.infeasible:
         if floor is None:
             raise SolverFailure(
-                f"HiGHS calls the largest excess over {region} infeasible, which it never is"
+                f"HiGHS reports the search over {region} as infeasible, but it is always feasible"
             )
         return Peak(start, value, max(floor, value), count)
     if not np.isfinite(found.bound):

@@ -81,9 +81,9 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
         what = f"what {targets[0]} receives in all"
     share = least / float(members @ box.upper)
     raise InvalidInput(
-        f"no demand vector keeps the limits: {what} is at least {least:.6g}, as every demand is at "
-        f"least a share of its largest, but may be {limit:.6g} at most; let hose and budget be at "
-        f"least {share:.6g}, or least be smaller"
+        f"no demand vector keeps the limits: {what} is at least {least:.6g} by the smallest "
+        f"demands, but at most {limit:.6g} by hose or budget; set hose and budget to at least "
+        f"{share:.6g}, or choose smaller least demands"
     )
 
 

@@ -252,7 +252,7 @@ def _from_npz(path: Path) -> Traffic:
     try:
         packed = io.BytesIO(read_given(path))
         if not zipfile.is_zipfile(packed):
-            raise InvalidInput(f"{path}: is no npz file; write one with numpy.savez")
+            raise InvalidInput(f"{path}: is not an npz file; write one with numpy.savez")
         with np.load(packed, allow_pickle=False) as stored:
             held = {name: np.asarray(stored[name]) for name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:

@@ -258,7 +258,7 @@ class Router(TrainedDefaults):
         """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
         if self.agents and fallback < np.inf:
             raise InvalidInput(
-                "a fallback solves for all demands at once, which agents do not know; leave it "
+                "a fallback needs all demands at once, and an agent knows only some; leave it "
                 "out, or train with --sees all"
             )
         return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
@@ -356,9 +356,8 @@ class Router(TrainedDefaults):
 
     def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         raise InvalidInput(
-            "a router keeps every link's capacity at every demand vector of its box, so there are "
-            "no overloads to add, and other capacities or demands are another box: train anew with "
-            "cg4ai route"
+            "a router cannot be patched: it keeps all capacities at every demand vector of its "
+            "set; for other capacities or demands train again with cg4ai route"
         )
 
     def files(self, file: Path) -> list[Path]:

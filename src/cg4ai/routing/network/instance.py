@@ -191,8 +191,8 @@ def instance(
     least possible maximum link utilisation (MLU) at the largest demands is `load`; with load None
     the volumes are taken as they are. `least`: demands are at least this share of their largest.
     `hose`, `budget`: what a node sends or receives in all, and what all demands make up together,
-    is at most this share of the sum of their largest (see `demands.limited`); `load` is then the
-    worst MLU over the set under the best constant split, see `restrict_to_set`.
+    is at most this share of the sum of their largest (see `demands.sets.limit_demands`); `load` is
+    then the worst MLU over the set under the best constant split, see `restrict_to_set`.
     """
     given = 1 if demands is None or demands == "all" else demands
     for what, count in (("demands", given), ("paths", paths)):

@@ -106,8 +106,8 @@ def improve_answers(
     above = np.flatnonzero(_gaps(reached, least) > fallback)
     if (given[above] > SOLVABLE * instance.demand_max).any():
         raise InvalidInput(
-            f"a demand is more than {SOLVABLE:g} times its largest, at which no routing can be "
-            "solved for; correct it, or leave out the fallback"
+            f"a demand is more than {SOLVABLE:g} times its largest, which is beyond the precision "
+            "of the solver; correct it, or leave out the fallback"
         )
     if len(above):
         splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])

@@ -24,7 +24,7 @@ def load(path: str | Path) -> dict[str, Any]:
     """The policy in a file."""
     policy: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     if policy.get("format") != FORMAT:
-        raise ValueError(f"{path} is no policy of the format {FORMAT!r}")
+        raise ValueError(f"{path} is not a policy of the format {FORMAT!r}")
     return policy
 
 

@@ -128,7 +128,7 @@ def _established(summary: Mapping[str, Any]) -> str:
             "NOT PROVEN: no overload was found, but the checker accepts no proof that the agents' "
             "budgets fit the capacities. Ask for a smaller --load, which leaves room for one."
         )
-    attacked = "No overload was found by search, which is no proof."
+    attacked = "No overload was found by search, which is not a proof."
     if "proof" not in summary:
         return attacked
     left, bound = summary["proof"]["resisting"], summary["proof"]["best_bound"]

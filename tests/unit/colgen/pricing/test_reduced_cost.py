@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,14 @@ import torch
 import cg4ai
 from cg4ai import Problem, Settings
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
-from cg4ai.colgen.pricing.reduced_cost import compute_price_terms, compute_reduced_costs
+from cg4ai.colgen.pricing.reduced_cost import (
+    compute_outputs,
+    compute_price_terms,
+    compute_reduced_costs,
+)
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
@@ -92,3 +98,19 @@ def test_block_duals_are_subtracted_in_one_place() -> None:
         if formula.search(path.read_text())
     ]
     assert places == ["records.py"]
+
+
+@pytest.mark.parametrize("change", [lambda y: y[:, :, 0], lambda y: y.float(), lambda y: y[:0]])
+def test_outputs_of_another_shape_or_dtype_are_refused(
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Kinds of members come from other packages, too."""
+
+    class Odd(ConstantMembers):
+        def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
+            return change(super().outputs(inputs))
+
+    odd, x = Odd([[1.0, 2.0]], 2), torch.zeros(3, 2, dtype=torch.float64)
+    with pytest.raises(InvalidInput, match="Odd"):
+        compute_outputs(odd, x)
+    assert compute_outputs(ConstantMembers([[1.0, 2.0]], 2), x).shape == (1, 3, 2)

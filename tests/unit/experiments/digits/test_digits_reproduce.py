@@ -426,7 +426,7 @@ def test_command_writes_tables_and_says_whether_rows_are_kept(
         (["main", "--mode", "papers"], "did you mean 'paper'"),
         (["methods", "--mode", "paper"], "--mode paper has no part 'methods'"),
         (["main", "--sizes", "4000"], "multiple of 10 from 10 to 3000"),
-        (["main", "--data", "nowhere"], "nowhere is no folder"),
+        (["main", "--data", "nowhere"], "nowhere is not a folder"),
     ],
 )
 def test_bad_requests(

@@ -113,9 +113,9 @@ class GradientPricer(ArchitecturePricer):
             self._check_output_limit(self.output_limit)
         if self.attack_every < 0 or (self.attack_every and self.training.schedule == "plateau"):
             raise InvalidInput(
-                "attack_every must be 0 or more, and needs training with schedule='onecycle': "
-                "a plateau rule would keep parameters from before an attack, whose loss was lower "
-                "only because the violations were not known"
+                "attack_every must be 0 or more, and needs training with schedule='onecycle': a "
+                "plateau schedule would keep parameters from before an attack, whose loss does not "
+                "include the violations found"
             )
 
         searched = self.attack_every > 0 and self.attack_every % max(1, self.refresh_every) == 0
