@@ -40,9 +40,9 @@ def export(
     --onnx and --torch: mixture, completion and shield as one graph for any number of inputs, in
     double precision, equal to cg4ai predict but for rounding; inputs are features in the order
     that the file names. What is guaranteed is guaranteed of double precision: with --float32 the
-    difference is measured and said. --agents DIR takes a router apart that was trained with --sees
-    own or source: a file for each node that sends, and policy.py, which computes the node's splits
-    from it with NumPy alone.
+    difference is measured and said. --agents DIR takes a router apart that was trained with
+    --agent-scope own or source: a file for each node that sends, and policy.py, which computes the
+    node's splits from it with NumPy alone.
     """
     from cg4ai.apps.folders import load_trained
     from cg4ai.errors import InvalidInput
