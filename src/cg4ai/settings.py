@@ -192,8 +192,9 @@ class CheckedSettings:
 
 def _unknown(kind: type, named: Mapping[str, Any]) -> list[str]:
     known = [one.name for one in fields(kind)]
+    today = {name: f" (it is called {now} now)" for name, now in former_names(kind).items()}
     return [
-        f"unknown setting {name!r}{did_you_mean(str(name), known)}"
+        f"unknown setting {name!r}{today.get(name) or did_you_mean(str(name), known)}"
         for name in named
         if name not in known
     ]
