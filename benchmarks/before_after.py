@@ -31,8 +31,7 @@ Record = dict[str, Any]
 
 ROUTE_SETS = (
     *("scenarios=60", "priced=200", "first_steps=200", "later_steps=100", "batch_size=64"),
-    *("starts=2", "rounds=3", "validation=200", "attack_starts=4", "attack_vectors=500"),
-    *("timed=50", "shield_inputs=200"),
+    *("rounds=3", "validation=200"),
 )
 DIGITS_SETS = ("group=12", "steps=150", "learning_rate=0.02", "batch_size=32", "rounds=2")
 

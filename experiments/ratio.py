@@ -56,7 +56,7 @@ def ratio(
             network=network,
             demands=demands,
             paths=paths,
-            least=LEAST,
+            min_demand=LEAST,
             ratio=1.0,
             ratio_leaves=leaves,
             first_steps=steps,
@@ -80,7 +80,7 @@ def _known(file: Path) -> dict[str, dict[str, Any]]:
 
 def measured(asked: RouteSettings) -> dict[str, Any]:
     """One configuration: what is proven, by how many cells, and what the router does."""
-    made = instance(asked.network, asked.demands, asked.paths, least=asked.least)
+    made = instance(asked.network, asked.demands, asked.paths, least=asked.min_demand)
     prepared = RoutingPreparation(asked, made)
     started = time.process_time()
     anchor = prepared.ratio

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,12 @@ def finished_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     train_all(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def quick_evaluation() -> Iterator[pytest.MonkeyPatch]:
+    """Routers are evaluated in a moment."""
+    from quick_evaluation import evaluate_quickly  # heavy, and most tests need none
+
+    with evaluate_quickly() as patch:
+        yield patch

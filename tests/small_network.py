@@ -20,8 +20,5 @@ TINY = {
     "first_steps": 60,
     "later_steps": 30,
     "batch_size": 64,
-    "starts": 2,
     "validation": 100,
-    "shield_inputs": 400,
-    "timed": 20,
 }

@@ -38,7 +38,7 @@ from cg4ai.rules import Box, Probability
 GALLERY = Path(__file__).parents[1] / "gallery"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 LAUNCH_S = 60.0
-ROUTE = ("validation=1000", "shield_inputs=2000", "first_steps=600", "later_steps=300")
+ROUTE = ("validation=1000", "first_steps=600", "later_steps=300")
 VIEWS = (  # name, width, height, dark
     ("wide-light", 1300, 1000, False),
     ("wide-dark", 1300, 1000, True),

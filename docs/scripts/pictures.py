@@ -78,7 +78,7 @@ def demonstrated(seed: int = 0) -> Demo:
     result = solve(task.problem, task.settings)
     plain = plain_router(task.problem, settings, result, Deadline())
     attack_seed = derive_seed(seed, 0, "final attack") % 2**31
-    found = timed_attack(made, plain, settings, seed=attack_seed, review=Review())
+    found = timed_attack(made, plain, seed=attack_seed, review=Review())
     worst = found.demands[None]
     with tempfile.TemporaryDirectory() as folder:
         written = write_shield_proof(Path(folder), made, result.ensemble)

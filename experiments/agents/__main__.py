@@ -16,7 +16,7 @@ from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.report.tables import format_markdown
 from cg4ai.routing import CONFIGURATIONS, instance
 from cg4ai.routing.app import APPLICATION
-from cg4ai.routing.settings import Guarantee, RouteSettings, Sees
+from cg4ai.routing.settings import AgentScope, Guarantee, RouteSettings
 from cg4ai.routing.train.agents import agents_of
 from cg4ai.routing.train.anchors import anchor
 from cg4ai.seeds import derive_seed
@@ -28,7 +28,7 @@ USUAL = (
     *("abilene-5-3", "atlanta-5-3", "di-yuan-5-3", "geant-5-3", "newyork-5-3"),
     *("nobel-germany-5-3", "nobel-us-5-3", "polska-5-3", "abilene-5-5", "abilene-10-3"),
 )
-SEES: tuple[Sees, ...] = ("own", "source", "all")
+SCOPES: tuple[AgentScope, ...] = ("own", "source", "all")
 GUARANTEES: tuple[Guarantee, ...] = ("shielded", "certified")
 SAMPLES = 2000  # demand vectors over which the best constant split is sought
 FIGURES = "figures.json"
@@ -76,23 +76,33 @@ def measured(
     static = anchor(made, made.sample(SAMPLES, derive_seed(asked["seed"], 0, "static")))
     splits = np.tile(static, (len(vectors), 1))
     gap = made.compute_utilisation(vectors, splits).max(axis=1) - made.find_optimal(vectors).mlu
-    first = {"configuration": name, "sees": "nothing", "guarantee": "constant split", "agents": ""}
+    first = {
+        "configuration": name,
+        "agent scope": "nothing",
+        "guarantee": "constant split",
+        "agents": "",
+    }
     yield first | {"mean gap": gap.mean(), "largest": gap.max(), "as asked": True}
     for guarantee in GUARANTEES:
-        for sees in SEES:
+        for scope in SCOPES:
             settings = RouteSettings(
                 network=network,
                 demands=int(demands),
                 paths=int(paths),
-                sees=sees,
+                agent_scope=scope,
                 guarantee=guarantee,
                 threads=1,
                 time_limit_s=limit if guarantee == "certified" else np.inf,
                 **asked,
             )
-            found = figures(settings, out / f"{name}-{sees}-{guarantee}")
-            who = "" if sees == "all" else len(agents_of(made, sees))
-            row = {"configuration": name, "sees": sees, "guarantee": guarantee, "agents": who}
+            found = figures(settings, out / f"{name}-{scope}-{guarantee}")
+            who = "" if scope == "all" else len(agents_of(made, scope))
+            row = {
+                "configuration": name,
+                "agent scope": scope,
+                "guarantee": guarantee,
+                "agents": who,
+            }
             say(f"{row} {found}")
             yield row | found
 
@@ -121,14 +131,14 @@ def figures(settings: RouteSettings, folder: Path) -> dict[str, Any]:
 
 def means(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The mean of the mean gaps over all configurations, and the largest of the largest."""
-    kinds = dict.fromkeys((row["sees"], row["guarantee"]) for row in rows)
+    kinds = dict.fromkeys((row["agent scope"], row["guarantee"]) for row in rows)
     found = []
-    for sees, guarantee in kinds:
-        own = [row for row in rows if (row["sees"], row["guarantee"]) == (sees, guarantee)]
+    for scope, guarantee in kinds:
+        own = [row for row in rows if (row["agent scope"], row["guarantee"]) == (scope, guarantee)]
         found.append(
             {
                 "configuration": f"all {len(own)}",
-                "sees": sees,
+                "agent scope": scope,
                 "guarantee": guarantee,
                 "mean gap": float(np.mean([row["mean gap"] for row in own])),
                 "largest": max(row["largest"] for row in own),

@@ -276,7 +276,7 @@ class Classifier(TrainedDefaults):
     def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         stored = dict(self.settings)
         described = stored.pop("description", None)
-        asked = DigitsSettings.from_mapping(stored)
+        asked = DigitsSettings.from_stored(stored)
         return [added_images(file, APPLICATION.split(asked, described), asked)]
 
     def files(self, file: Path) -> list[Path]:
@@ -368,7 +368,7 @@ def demanded(settings: Mapping[str, Any]) -> Demand:
     The base member is trained only where its mistakes are the rows.
     """
     stored = {name: value for name, value in settings.items() if name != "description"}
-    asked = DigitsSettings.from_mapping(stored)
+    asked = DigitsSettings.from_stored(stored)
     split = APPLICATION.split(asked, settings.get("description"))
     base = _base(asked, split) if asked.scenario == "correct" else None
     return APPLICATION.demand_of(asked, split, base)

@@ -41,7 +41,6 @@ class PaperSettings(RouteSettings):
     objective: RoutingObjective = setting("split")
     separator: SeparatorName = setting("nlopt")
     hidden: tuple[int, ...] = hidden_setting((256,), least=1, most=MOST_UNITS)
-    skip: bool = hidden_setting(False)
     rounds: int = hidden_setting(999, least=1)
     labels: int = hidden_setting(1000, least=1)
     epochs: int = hidden_setting(1000, least=1)
@@ -90,7 +89,7 @@ def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
         objective=Supervised(vectors, labels, "squared", "average"),
         requirements=(capacity(instance, asked),),
         pricers=(
-            OneDemandPricer(SplitNetwork(instance, hidden=asked.hidden, skip=asked.skip), training),
+            OneDemandPricer(SplitNetwork(instance, hidden=asked.hidden, skip=False), training),
         ),
         layout=Layout(instance.blocks),
     )

@@ -384,7 +384,7 @@ class Epigraph:
     which is the GPU's where steps are recorded as a graph. In the master each scenario has one
     variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at
     which the mixture is much worse than it need be. `groups` (n,) are kinds of scenarios, numbered
-    from 0: what `lean` gives up for fewer members is then bounded in each of them.
+    from 0: what `prune` gives up for fewer members is then bounded in each of them.
     """
 
     inputs: Array

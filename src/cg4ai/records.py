@@ -316,14 +316,14 @@ class IterationRecord:
 class EndingRecord:
     """Seconds of a run's ending, which follow those of its last iteration.
 
-    `weights_s` went to final weights, `search_s` to the last search, `lean_s` to leaving members
+    `weights_s` went to final weights, `search_s` to the last search, `pruning_s` to leaving members
     out, `audits_s` to audits and the true loss, `estimate_s` to the estimate of how far from
     optimal it is; `total_s` are all of the run.
     """
 
     weights_s: float = 0.0
     search_s: float = 0.0
-    lean_s: float = 0.0
+    pruning_s: float = 0.0
     audits_s: float = 0.0
     other_s: float = 0.0
     total_s: float = 0.0
@@ -332,7 +332,7 @@ class EndingRecord:
     @property
     def seconds(self) -> float:
         """All seconds of the ending."""
-        settled = self.weights_s + self.search_s + self.lean_s
+        settled = self.weights_s + self.search_s + self.pruning_s
         return settled + self.audits_s + self.estimate_s + self.other_s
 
 

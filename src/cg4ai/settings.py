@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import types
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from numbers import Real
@@ -37,6 +38,7 @@ class SettingInfo:
     option: its name on the command line, "" if it has none there (`--set NAME=VALUE` sets it);
     argument: it is given by its place. `read` turns the text of a command line into the value.
     names: it holds values of the settings of this class by name. `zero`: what 0 stands for.
+    former: its name in the version before, which is still accepted, with a warning.
     """
 
     help: str = ""
@@ -49,6 +51,7 @@ class SettingInfo:
     names: type | None = None
     check: Callable[[Any], str] | None = None
     zero: str = ""
+    former: str = ""
 
 
 def setting(default: Any = MISSING, about: str = "", **further: Any) -> Any:
@@ -88,6 +91,46 @@ def without_none(hint: Any) -> Any:
     return hint
 
 
+# ---- names of earlier versions ------------------------------------------------------------------
+
+
+def former_names(kind: type) -> dict[str, str]:
+    """The settings of a class that were renamed: their names by those of the version before."""
+    said = {one.name: get_setting_info(one).former for one in fields(kind)}
+    return {former: name for name, former in said.items() if former}
+
+
+def warn_of_former(former: str, name: str) -> str:
+    """What is said where a former name is used, of a setting or of an option."""
+    return f"{former} is called {name} now; the former name will be refused from version 0.9 on"
+
+
+def rename_former(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by the names of today, those of settings inside of others, too."""
+    today = former_names(kind)
+    twice = [former for former, name in today.items() if former in values and name in values]
+    if twice:
+        raise InvalidSettings(
+            "; ".join(f"{one} is the former name of {today[one]}; give one" for one in twice)
+        )
+    inner = {one.name: get_setting_info(one).names for one in fields(kind)}
+    renamed = {today.get(name, name): value for name, value in values.items()}
+    for name, value in renamed.items():
+        held = inner.get(name)
+        if held is not None and isinstance(value, Mapping):
+            renamed[name] = rename_former(held, value)
+    return renamed
+
+
+def _known_inside(kind: type, name: str, value: Any) -> Any:
+    """A stored value; of one that holds settings, those that still exist."""
+    inner = next(get_setting_info(one).names for one in fields(kind) if one.name == name)
+    if inner is None or not isinstance(value, Mapping):
+        return value
+    known = get_type_hints_of(inner)
+    return {one: held for one, held in value.items() if one in known}
+
+
 # ---- checking -----------------------------------------------------------------------------------
 
 
@@ -114,7 +157,14 @@ class CheckedSettings:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
-        """Settings from names and values; unknown names are refused with the closest known."""
+        """Settings from names and values; unknown names are refused with the closest known.
+
+        Former names are accepted, with a `FutureWarning`.
+        """
+        for former, name in former_names(cls).items():
+            if former in values:
+                warnings.warn(warn_of_former(former, name), FutureWarning, stacklevel=2)
+        values = rename_former(cls, values)
         faults = _unknown(cls, values)
         known = {name: value for name, value in values.items() if name in get_type_hints_of(cls)}
         settings = None
@@ -126,14 +176,25 @@ class CheckedSettings:
             raise InvalidSettings("; ".join(faults))
         return settings
 
+    @classmethod
+    def from_stored(cls, values: Mapping[str, Any]) -> Self:
+        """Settings that an earlier run was started with, to show what it made or to predict by it.
+
+        What versions before called otherwise is renamed; what no longer exists is left out.
+        """
+        renamed = rename_former(cls, values)
+        known = [one.name for one in fields(cls) if one.name in renamed]  # type: ignore[arg-type]
+        return cls(**{name: _known_inside(cls, name, renamed[name]) for name in known})
+
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)  # type: ignore[call-overload,no-any-return]
 
 
 def _unknown(kind: type, named: Mapping[str, Any]) -> list[str]:
     known = [one.name for one in fields(kind)]
+    today = {name: f" (it is called {now} now)" for name, now in former_names(kind).items()}
     return [
-        f"unknown setting {name!r}{did_you_mean(str(name), known)}"
+        f"unknown setting {name!r}{today.get(name) or did_you_mean(str(name), known)}"
         for name in named
         if name not in known
     ]
@@ -279,10 +340,6 @@ class Settings(CheckedSettings):
     """How the loop runs. Tolerances of rows are shares of a row's size, that of its bound.
 
     epsilon: a member enters if its reduced cost is below minus this.
-    gap_tolerance: an exact pricer's bound this close to the objective ends the run as OPTIMAL; a
-        share of the objective, or of what members usually cost (1 at most), if that is more.
-    feasibility_tolerance: slack and violations up to this share of a row's size count as met;
-        audits allow ten times as much.
     row_margin: the master asks each row for this share of its size more than its bound, and
         separation looks for inputs that lack more than half of it, so that recomputed predictions
         meet the bound.
@@ -297,13 +354,11 @@ class Settings(CheckedSettings):
         Algorithm 2 of the paper is printed; `Settings.paper()` is its whole recipe.
     cut_rounds: separations in a row before members are priced again (cuts "before").
     cuts_per_round: at most this many new rows per requirement and separation.
-    penalty, penalty_growth, penalty_limit: price of slack; it grows when nothing else improves. It
-        is in the unit of the objective: 1, or, where costs are usually below 1e-2 or above 1e6,
-        a power of two near them; in a small unit it is dearer, by its root.
-    smoothing: weight of earlier duals in the duals that members are proposed by (0: none).
-    uniform_share: share of those duals spread evenly over all rows.
-    row_age_limit, column_age_limit: solves in a row without use before a row or column is set
-        aside; it is still checked at every solve and comes back when needed.
+    penalty, penalty_limit: price of slack, and what it grows to when nothing else improves. It is
+        in the unit of the objective: 1, or, where costs are usually below 1e-2 or above 1e6, a
+        power of two near them; in a small unit it is dearer, by its root.
+    smoothing: weight of earlier duals in the duals that members are proposed by, of which a tenth
+        is spread evenly over all rows; 0: the master's own duals.
     final_weights: "vertex" keeps the master's weights; "loss" takes the weights of least true
         loss, "uniform" those closest to uniform, among all that meet the rows.
     guarantee: "every input" keeps rules over regions by shields of the members, wherever an anchor
@@ -318,15 +373,13 @@ class Settings(CheckedSettings):
     estimate_restarts: where no bound is proven, members trained from so many starts at the final
         duals, by about a tenth of the run's training, estimate how far from optimal it is (0: it
         is not estimated).
-    lean: share of the objective (of 1, if it is smaller) that may be given up at the end for a
+    prune: share of the objective (of 1, if it is smaller) that may be given up at the end for a
         mixture of fewer members, which predicts faster (0: none; for linear masters with
         final_weights "vertex"). An objective of several groups of scenarios may lose that share of
         its mean over each of them, too, at most.
     """
 
     epsilon: float = setting(1e-5, least=0)
-    gap_tolerance: float = setting(1e-6, least=0)
-    feasibility_tolerance: float = setting(1e-7, least=0, most=1)
     row_margin: float = setting(1e-8, least=0, most=1)
     column_limit: int = setting(400, least=1)
     iteration_limit: int = setting(200, least=1)
@@ -339,18 +392,14 @@ class Settings(CheckedSettings):
     cuts_per_round: int = setting(64, least=1)
     # a dummy costs a thousand times the penalty, and 1e12 is the most a cost may be
     penalty: float = setting(10.0, least=1e-9, most=1e9)
-    penalty_growth: float = setting(10.0, least=1.1, most=1e6)
     penalty_limit: float = setting(1e7, least=0, most=1e9)
     smoothing: float = setting(0.5, least=0, most=0.99)
-    uniform_share: float = setting(0.1, least=0, most=1)
-    row_age_limit: int = setting(10, least=1)
-    column_age_limit: int = setting(20, least=1)
     guarantee: Guarantee = setting("every input")
     final_weights: FinalChoice = setting("loss")
     single_model: bool = setting(False)
     final_rounds: int = setting(20, least=0)
     estimate_restarts: int = setting(8, least=0)
-    lean: float = setting(0.0, least=0, most=1)
+    prune: float = setting(0.0, least=0, most=1, former="lean")
     seed: int = seed_setting()
     device: str = device_setting()
 
@@ -370,7 +419,6 @@ class Settings(CheckedSettings):
             "cuts": "after",
             "cuts_per_round": 1,
             "smoothing": 0.0,
-            "uniform_share": 0.0,
             "final_weights": "vertex",
             "final_rounds": 0,
         }
@@ -382,9 +430,9 @@ class Settings(CheckedSettings):
             faults.append(
                 f"penalty_limit must lie in [{self.penalty:g}, 1e+09], got {self.penalty_limit!r}"
             )
-        if self.lean and self.final_weights != "vertex":
+        if self.prune and self.final_weights != "vertex":
             faults.append(
-                f'lean drops members of the master\'s own weights: final_weights must be "vertex", '
-                f"got {self.final_weights!r}"
+                f"prune drops members of the master's own weights: final_weights must be "
+                f'"vertex", got {self.final_weights!r}'
             )
         return faults

@@ -14,7 +14,9 @@ import pytest
 
 import cg4ai
 from cg4ai.cli.main import main
+from cg4ai.routing.operate.failure_study import load_whole_router
 from cg4ai.runs.files import read_json, write_json
+from cg4ai.runs.folder import SPEAKS_OF
 from experiments.digits.__main__ import main as digits_main
 from finished_runs import ROUTE, sets
 from small_network import NETWORK
@@ -311,3 +313,47 @@ def test_all_seconds_of_a_run_are_in_its_summary(runs: Path) -> None:
         summary = read_json(runs / name / "summary.json")
         steps = [summary[f"{step}_s"] for step in ("preparing", "pricing", "separation", "master")]
         assert sum(steps) + summary["other_s"] == pytest.approx(summary["total_s"], rel=0.02)
+
+
+@pytest.fixture
+def older(runs: Path, tmp_path: Path) -> Path:
+    """The router as a version with other settings left it."""
+    folder = Path(shutil.copytree(runs / "route", tmp_path / "older"))
+    header = read_json(folder / "run.json")
+    settings = header["settings"]
+    for former, name in (("lean", "prune"), ("sees", "agent_scope"), ("least", "min_demand")):
+        settings[former] = settings.pop(name)
+    settings |= {"stages": 3, "starts": 8, "attack_starts": 64, "layers": None}
+    write_json(folder / "run.json", header)
+    summary = read_json(folder / "summary.json")
+    summary["sees"] = summary.pop("agent_scope")
+    del summary[SPEAKS_OF]
+    write_json(folder / "summary.json", summary)
+    return folder
+
+
+def test_runs_of_versions_with_other_settings_are_read(
+    older: Path, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "demands.csv").write_text("a->d,b->d\n1.0,0.5\n")
+    printed = []
+    for folder in (older, runs / "route"):
+        assert main(["predict", str(folder), str(tmp_path / "demands.csv")]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert main(["show", str(older)]) == 0
+    shown = capsys.readouterr().out
+    assert "agent_scope = all" in shown
+    assert "attack_starts = 64" in shown  # what it was started with
+    assert main(["report", str(older)]) == 0
+    assert main(["explore", str(older), "--out", str(tmp_path / "older.html")]) == 0
+    assert load_whole_router(older).settings == load_whole_router(runs / "route").settings
+
+
+def test_runs_of_versions_with_other_settings_are_not_resumed(
+    older: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["route", "--resume", "--out", str(older)]) != 0
+    told = capsys.readouterr().err
+    assert "was started by a version with other settings" in told
+    assert "attack_starts" in told

@@ -26,9 +26,7 @@ pytestmark = [
     pytest.mark.guard,
 ]
 KILLS = 20
-RECIPE = Recipe(
-    scenarios=10, priced=20, hidden=(3,), first_steps=40, later_steps=1, batch_size=32, starts=2
-)
+RECIPE = Recipe(scenarios=10, priced=20, hidden=(3,), first_steps=40, later_steps=1, batch_size=32)
 # proven at once, and improved for some rounds all the same
 PROOF = ProofRecipe(rounds=5, cells=20_000, close=-1e-9)
 TRAINING = ProofTraining(steps=20, batch_size=32, cells=16)

@@ -23,6 +23,8 @@ from cg4ai.cli.main import app, main
 from cg4ai.cli.program import run_guarded
 from small_network import NETWORK
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 DOCUMENT = Path(__file__).parents[2] / "docs" / "rules.md"
 HEAVY = ("torch", "numpy", "sklearn", "pandas", "scipy", "highspy", "matplotlib", "rich")
 
@@ -61,6 +63,16 @@ def house(*arguments: str) -> list[str]:
         *("train", "house.csv", "--target", "price", "--rules", "house.json", "--out", "run"),
         *("--iteration-limit", "3", *arguments),
     )
+
+
+def test_a_former_name_of_a_setting_is_accepted_with_a_warning(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--final-weights", "vertex", "--quiet")
+    assert main(house(*asked, "--set", "lean=0.1")) in (0, 3)
+    assert "--set lean is called --set prune now" in capsys.readouterr().err
+    stored = json.loads((work / "run" / "run.json").read_text())["settings"]
+    assert stored["loop"] == {"prune": 0.1}
 
 
 # ---- starting ---------------------------------------------------------------------------------
@@ -388,7 +400,6 @@ GOOD = {"data": "patients.csv", "target": "diagnosis", "rules": "rules.json", "o
         ({}, ["--set", "activation=swoosh"], "activation"),
         ({}, ["--set", "learning_rate=fast"], "learning_rate"),
         ({}, ["--set", "learning_rate=-1"], "learning_rate"),
-        ({}, ["--set", "group=0"], "group"),
         ({}, ["--set", "batch_size=0"], "batch_size"),
         ({}, ["--set", "batch_size=1.5"], "batch_size"),
         ({}, ["--resume", "--force"], "one of them"),
@@ -549,7 +560,7 @@ def test_the_demo_leaves_a_run_to_look_at(
 ) -> None:
     (work / "small.json").write_text(json.dumps(NETWORK))
     small = {"network": "small.json", "demands": 2, "threads": 1, "first_steps": 30}
-    small |= {"scenarios": 20, "priced": 40, "validation": 50, "shield_inputs": 200, "timed": 10}
+    small |= {"scenarios": 20, "priced": 40, "validation": 50}
     monkeypatch.setattr(demo, "ASKED", small)
     for again in ([], ["--out", "demo-run"]):  # in place of the first
         assert main(["demo", *again]) == 0

@@ -29,7 +29,9 @@ from cg4ai.routing.network.description import Router
 from experiments.digits.__main__ import main as digits_main
 from small_network import NETWORK, TINY
 
-QUICK = {**TINY, "validation": 100, "shield_inputs": 400, "timed": 20}
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
+QUICK = {**TINY, "validation": 100}
 
 
 @pytest.fixture(scope="module")

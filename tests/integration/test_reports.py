@@ -30,6 +30,8 @@ from cg4ai.runs.folder import Run
 from experiments.digits.__main__ import main as digits_main
 from pages_read import Page
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 HOSTILE = '<script>alert("1")</script> & $x_1$'
 NODES = ["a", 'b"><b>', "c & co", "d"]
 RULES = [
@@ -44,8 +46,7 @@ RULES = [
 ]
 ROUTE = (
     *("scenarios=30", "priced=50", "first_steps=60", "later_steps=30", "batch_size=64"),
-    *("starts=2", "validation=200", "attack_starts=2", "attack_steps=5", "attack_vectors=200"),
-    *("nlopt_starts=1", "shield_inputs=400", "timed=50", "tight=50"),
+    "validation=200",
 )
 DIGITS = ("group=2", "steps=20", "rounds=1", "batch_size=32", "blur=0.0")
 KINDS = ("train", "route", "digits", "patched")

@@ -29,6 +29,8 @@ from experiments.routing.__main__ import main as experiment
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 from small_network import NETWORK, TINY
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 KEPT, BAD_INPUT, NOT_KEPT, INTERRUPTED = 0, 2, 3, 130
 
 
@@ -43,13 +45,6 @@ MEASURED: dict[str, Any] = {  # an evaluation in a moment, of trainings that a l
     "scenarios": 30,
     "priced": 200,
     "validation": 200,
-    "attack_starts": 4,
-    "attack_steps": 20,
-    "attack_vectors": 500,
-    "nlopt_starts": 1,
-    "tight": 50,
-    "timed": 50,
-    "shield_inputs": 400,
 }
 SHORT = [part for name, value in TINY.items() for part in ("--set", f"{name}={value}")]
 
@@ -59,7 +54,7 @@ def route(*further: str) -> int:
 
 
 def test_route_trains_reports_and_saves(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert route("--out", "run", "--hidden", "5", "--layers", "2", "--baseline") == KEPT
+    assert route("--out", "run", "--hidden", "5,5", "--baseline") == KEPT
     shown = capsys.readouterr()
     assert shown.out.splitlines()[-1].startswith("Saved in run.")
     assert "The rule holds." in shown.out
@@ -173,8 +168,8 @@ def test_no_router_at_all_is_a_failure(work: Path, capsys: pytest.CaptureFixture
         (["small.json", "--device", "tpu"], "device must be cpu, cuda"),
         (["small.json", "--seed", "-1"], "seed must lie in"),
         (["small.json", "--time-limit", "0"], "time_limit_s must be at least"),
-        (["small.json", "--lean", "2"], "lean must lie in [0, 1], got 2"),
-        (["small.json", "--lean", "0.1", "--guarantee", "certified"], "lean has no meaning"),
+        (["small.json", "--prune", "2"], "prune must lie in [0, 1], got 2"),
+        (["small.json", "--prune", "0.1", "--guarantee", "certified"], "prune has no meaning"),
         (["small.json", "--hidden", "999999999999"], "hidden must lie in [1, 4096]"),
         (["small.json", "--threads", "100000"], "threads must lie in [1, 256], got 100000"),
         (["--demands", "2"], "network is missing"),
@@ -311,7 +306,7 @@ def test_a_proof_needs_the_objective_it_trains_by(
 def test_route_proves_a_ratio_to_the_optimum(
     work: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ratio = ("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3")
+    ratio = ("--min-demand", "0.2", "--ratio", "auto", "--ratio-leaves", "3")
     assert route("--out", "run", "--verbose", *ratio) == KEPT
     shown = capsys.readouterr().out
     assert "x the optimum" in shown
@@ -354,7 +349,7 @@ def test_a_ratio_that_is_not_reached_is_said_and_not_kept(
     work: Path, capsys: pytest.CaptureFixture[str], ratio: str
 ) -> None:
     """One cell from a thousandth of the demands on, by its own summary; 1 is no auto."""
-    asked = ("--least", "0.001", "--ratio", ratio, "--ratio-leaves", "1")
+    asked = ("--min-demand", "0.001", "--ratio", ratio, "--ratio-leaves", "1")
     assert route("--out", "run", *asked) == NOT_KEPT
     summary = json.loads((work / "run" / "summary.json").read_text())
     assert summary["ratio"] > float(ratio)
@@ -383,7 +378,7 @@ def test_where_no_distance_from_the_optimum_is_proven_one_line_says_why(
 
 
 def test_a_ratio_is_said_without_a_folder(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("--least", "0.2", "--ratio", "auto", "--ratio-leaves", "3", "--verbose")
+    asked = ("--min-demand", "0.2", "--ratio", "auto", "--ratio-leaves", "3", "--verbose")
     assert route(*asked) == KEPT
     assert "accepted by the checker; --out keeps the proof" in capsys.readouterr().out
 
@@ -395,7 +390,7 @@ def test_a_ratio_that_the_checker_rejects_is_not_kept(
         raise Rejected("not today")
 
     monkeypatch.setattr(ratio_proof, "verdict", rejecting)
-    asked = ("--least", "0.2", "--ratio", "3", "--ratio-leaves", "1")
+    asked = ("--min-demand", "0.2", "--ratio", "3", "--ratio-leaves", "1")
     assert route("--out", "run", *asked) == NOT_KEPT
     assert "at every demand vector of the set (NOT PROVEN)" in capsys.readouterr().out
     assert not (work / "run" / "ratio.cg4ai").exists()
@@ -405,5 +400,28 @@ def test_a_ratio_that_the_checker_rejects_is_not_kept(
 def test_what_is_no_ratio_is_refused(
     work: Path, capsys: pytest.CaptureFixture[str], ratio: str
 ) -> None:
-    assert route("--least", "0.2", "--ratio", ratio) == BAD_INPUT
+    assert route("--min-demand", "0.2", "--ratio", ratio) == BAD_INPUT
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_former_names_of_options_are_accepted_but_not_shown(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former = ("--least", "0.2", "--sees", "source", "--lean", "0.01")
+    assert route("--out", "former", "--quiet", *former) == KEPT
+    told = capsys.readouterr().err
+    for old, new in (("least", "min-demand"), ("sees", "agent-scope"), ("lean", "prune")):
+        assert f"--{old} is called --{new} now" in told
+    today = ("--min-demand", "0.2", "--agent-scope", "source", "--prune", "0.01")
+    assert route("--out", "today", "--quiet", *today) == KEPT
+    assert "is called" not in capsys.readouterr().err
+    stored = [json.loads((work / one / "run.json").read_text()) for one in ("former", "today")]
+    assert stored[0]["settings"] == stored[1]["settings"]
+    assert route("--lean", "0.01", "--prune", "0.01") == BAD_INPUT
+    assert "lean is the former name of prune; give one" in capsys.readouterr().err
+    assert route("--set", "lean=0.01") == BAD_INPUT
+    assert "use --prune for this setting" in capsys.readouterr().err
+    assert main(["route", "--help"]) == KEPT
+    shown = capsys.readouterr().out
+    assert "--prune" in shown
+    assert "--lean" not in shown

@@ -17,13 +17,11 @@ from cg4ai.apps.runner import perform
 from cg4ai.routing.network.instance import instance
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 QUICK: dict[str, Any] = {
     "validation": 200,
-    "attack_starts": 2,
-    "attack_steps": 10,
-    "attack_vectors": 100,
-    "nlopt_starts": 2,
 }
 SHORT = {
     **QUICK,
@@ -32,7 +30,6 @@ SHORT = {
     "first_steps": 60,
     "later_steps": 30,
     "batch_size": 64,
-    "starts": 2,
 }
 
 

@@ -28,9 +28,7 @@ from cg4ai.records import IterationRecord, PricingResult
 from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
-LIMITS = Settings(
-    row_margin=0.0, smoothing=0.0, uniform_share=0.0, patience=1, guarantee="attacked"
-)
+LIMITS = Settings(row_margin=0.0, smoothing=0.0, patience=1, guarantee="attacked")
 
 
 class Falling(PricerDefaults):

@@ -39,6 +39,8 @@ from cg4ai.routing.app import Routing
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.rules import Box, Linear
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 PACKAGE = Path(cg4ai.__file__).parent
 READINGS = {
     ("time", name) for name in ("perf_counter", "monotonic", "time", "process_time", "thread_time")
@@ -277,7 +279,7 @@ def towns(folder: Path, measured: int) -> dict[str, Any]:
     times = np.array([f"2026-03-{day + 1:02d}" for day in range(measured)])
     np.savez(folder / "traffic.npz", matrices=matrices, times=times, nodes=np.array(names))
     small = {"first_steps": 20, "later_steps": 10, "scenarios": 20, "validation": 20}
-    few = {"shield_inputs": 100, "timed": 10, "rounds": 1, "threads": 1}
+    few = {"rounds": 1, "threads": 1}
     files = {"network": str(folder / "towns.csv"), "traffic": str(folder / "traffic.npz")}
     return {**files, **small, **few}
 

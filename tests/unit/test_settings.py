@@ -10,20 +10,18 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.apps.tabular.settings import TrainSettings
 from cg4ai.errors import InvalidSettings
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.settings import Settings, format_setting
 
 WHOLE = (
     *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
-    *("row_age_limit", "column_age_limit", "final_rounds", "seed", "improvement_window"),
-    "estimate_restarts",
+    *("final_rounds", "seed", "improvement_window", "estimate_restarts"),
 )
 # what each number may be at its ends, and what is just outside
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "epsilon": ([0, 1e-9, 10], [-1e-9]),
-    "gap_tolerance": ([0, 1.0], [-1.0]),
-    "feasibility_tolerance": ([0, 1], [-0.1, 1.1]),
     "row_margin": ([0, 1], [-0.1, 1.1]),
     "column_limit": ([1, 10**6], [0, -5]),
     "iteration_limit": ([1, 10**6], [0]),
@@ -34,15 +32,11 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "cut_rounds": ([1, 9], [0]),
     "cuts_per_round": ([1, 9], [0]),
     "penalty": ([1e-9, 1e7], [0, -1, 1e10]),
-    "penalty_growth": ([1.1, 1e6], [1.0, 1e7]),
     "penalty_limit": ([10.0, 1e9], [9.9, 1e10]),
     "smoothing": ([0, 0.99], [-0.1, 1.0]),
-    "uniform_share": ([0, 1], [-0.1, 1.1]),
-    "row_age_limit": ([1, 9], [0]),
-    "column_age_limit": ([1, 9], [0]),
     "final_rounds": ([0, 9], [-1]),
     "estimate_restarts": ([0, 99], [-1]),
-    "lean": ([0], [-0.1, 1.1]),
+    "prune": ([0], [-0.1, 1.1]),
     "seed": ([0, 2**62], [-1, 2**63]),
 }
 
@@ -151,8 +145,42 @@ def test_settings_are_frozen_and_survive_a_round_trip() -> None:
 
 def test_zero_is_said_in_words_where_it_stands_for_something() -> None:
     """`show` printed "demands = 0" for all demands, and "ratio = 0" for auto."""
-    said = {"demands": "all", "ratio": "auto", "first_steps": "the usual", "seed": 0, "lean": 0.0}
+    said = {"demands": "all", "ratio": "auto", "first_steps": "the usual", "seed": 0, "prune": 0.0}
     for name, words in said.items():
         assert format_setting(RouteSettings, name, 0) == words
     assert format_setting(RouteSettings, "demands", 5) == 5
     assert format_setting(RouteSettings, "baseline", False) is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "former", "name", "value"),
+    [
+        (Settings, "lean", "prune", 0.0),
+        (RouteSettings, "lean", "prune", 0.01),
+        (RouteSettings, "sees", "agent_scope", "own"),
+        (RouteSettings, "least", "min_demand", 0.1),
+    ],
+)
+def test_former_names_are_accepted_with_a_warning(
+    kind: type[Settings], former: str, name: str, value: Any
+) -> None:
+    given: dict[str, Any] = {"network": "abilene"} if kind is not Settings else {}
+    with pytest.warns(FutureWarning, match=f"{former} is called {name} now"):
+        read = kind.from_mapping({**given, former: value})
+    assert read == kind.from_mapping({**given, name: value})
+    with pytest.raises(InvalidSettings, match=f"{former} is the former name of {name}; give one"):
+        kind.from_stored({former: value, name: value})
+    with pytest.raises(InvalidSettings, match=f"unknown setting '{former}'"):
+        kind(**{**given, former: value})
+
+
+def test_stored_settings_of_earlier_versions_are_read() -> None:
+    """Without a word: renamed, and without those that are constants now."""
+    stored = {"network": "abilene", "least": 0.1, "stages": 3, "attack_starts": 64, "lean": None}
+    assert RouteSettings.from_stored(stored) == RouteSettings(network="abilene", min_demand=0.1)
+    files = {"data": "a.csv", "target": "y", "rules": "r.json"}
+    loop = {"lean": 0.1, "row_age_limit": 10, "final_weights": "vertex"}
+    read = TrainSettings.from_stored({**files, "group": 1, "loop": loop})
+    assert read.loop == {"prune": 0.1, "final_weights": "vertex"}
+    with pytest.raises(InvalidSettings, match="unknown setting 'stages'"):
+        RouteSettings.from_mapping({"network": "abilene", "stages": 3})

@@ -21,7 +21,7 @@ from cg4ai.errors import InvalidSettings, RunFolderError
 from cg4ai.records import StopReason
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
-from cg4ai.settings import format_setting
+from cg4ai.settings import format_setting, rename_former
 
 ARRAYS = "arrays.safetensors"
 REPORT = "report.html"
@@ -116,11 +116,12 @@ def _located(settings: RunSettings) -> dict[str, Any]:
 
 
 def format_settings(run: Run) -> dict[str, Any]:
-    """The settings as people read them: where 0 stands for something, that is said."""
+    """The settings as people read them, by their present names; what 0 stands for is said."""
     given = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
     if not is_registered(run.command):
         return given
     kind = find_application(run.command).settings
+    given = rename_former(kind, given)
     return {name: format_setting(kind, name, value) for name, value in given.items()}
 
 
@@ -156,4 +157,4 @@ def load_trained(folder: Path) -> tuple[Any, TrainedModel]:
             "no names; use cg4ai.load in Python instead"
         )
     app = registration_of_kind(str(about["application"])).load()
-    return ensemble, app.restore(ensemble, about, settings)
+    return ensemble, app.restore(ensemble, about, rename_former(app.settings, settings))

@@ -126,7 +126,7 @@ def patch_run(
     added = [rule for one in add for rule in described.read_added_rules(one, None)]
     app, stored = find_application(run.command), dict(run.settings)
     description = stored.pop(DESCRIPTION, None) or {}
-    task = app.reopen(app.settings.from_mapping(stored), description)
+    task = app.reopen(app.settings.from_stored(stored), description)
     _refuse(added, task)
     rules = [rule.requirement for rule in (*earlier, *added)]
     problem = replace(task.problem, requirements=(*task.problem.requirements, *rules))

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Generic, cast
 
@@ -197,9 +197,22 @@ def choose_settings(
     check_application(run, app.name)
     stored = run.settings
     described = stored.pop(DESCRIPTION, None)
+    _refuse_settings_of_before(make, stored, options.out)
     settings = cast(S, make.from_mapping({**stored, **given}))
     only_longer = all(name in app.may_differ for name in given)
     return ChosenSettings(settings, described if only_longer else None)
+
+
+def _refuse_settings_of_before(
+    kind: type[CheckedSettings], stored: Mapping[str, Any], folder: Path
+) -> None:
+    """A run of a version that had other settings would not go on as it began."""
+    gone = sorted(stored.keys() - {one.name for one in fields(cast("Any", kind))})
+    if gone:
+        raise RunFolderError(
+            f"the run in {folder} was started by a version with other settings "
+            f"({', '.join(gone)}): finish it with that version, or start anew in another --out"
+        )
 
 
 # ---- one run -------------------------------------------------------------------------------------

@@ -114,7 +114,10 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
 
 def _plain(study: _Study, settings: TrainSettings) -> Ensemble:
     single = ConstrainedClassifier(
-        restarts=1, column_limit=1, steps=settings.steps, random_state=settings.seed
+        restarts=1,
+        steps=settings.steps,
+        settings={"column_limit": 1},
+        random_state=settings.seed,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)  # one network is what the limit is for

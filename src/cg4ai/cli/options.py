@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
@@ -18,7 +19,15 @@ import typer
 
 from cg4ai.cli.completion import completion_of
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.settings import RunOptions, get_setting_info, get_type_hints_of, without_none
+from cg4ai.settings import (
+    RunOptions,
+    former_names,
+    get_setting_info,
+    get_type_hints_of,
+    rename_former,
+    warn_of_former,
+    without_none,
+)
 
 ASSIGN = "assign"
 Given = dict[str, Any]
@@ -46,13 +55,19 @@ def settings_command(
 
 
 def parameters_of(kind: type) -> list[inspect.Parameter]:
-    """A parameter for each setting that has an option; arguments first."""
+    """A parameter for each setting that has an option; arguments first.
+
+    Former names of options are accepted, too, but not shown.
+    """
     shown = [one for one in fields(kind) if get_setting_info(one).option != ""]
     ordered = sorted(shown, key=lambda one: not get_setting_info(one).argument)
-    return [_parameter(kind, one) for one in ordered]
+    former = [one for one in shown if get_setting_info(one).former]
+    return [_parameter(kind, one) for one in ordered] + [
+        _parameter(kind, one, former=True) for one in former
+    ]
 
 
-def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
+def _parameter(kind: type, one: Field[Any], *, former: bool = False) -> inspect.Parameter:
     said = get_setting_info(one)
     annotation: Any = _typer_type(kind, one) | None
     default: Any = None
@@ -62,7 +77,7 @@ def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
             metavar=said.metavar or one.name.upper(), help=said.help, autocompletion=completion
         )
     else:
-        name = said.option or "--" + one.name.replace("_", "-")
+        name = _option(said.former) if former else said.option or _option(one.name)
         if annotation == bool | None:
             annotation, default = bool, False
         info = typer.Option(
@@ -70,14 +85,20 @@ def _parameter(kind: type, one: Field[Any]) -> inspect.Parameter:
             metavar=said.metavar,
             help=said.help + _usual(one),
             show_default=False,
+            hidden=former,
             autocompletion=completion,
         )
     return inspect.Parameter(
-        one.name,
+        said.former if former else one.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=default,
         annotation=Annotated[annotation, info],
     )
+
+
+def _option(name: str) -> str:
+    """What a setting without an option name of its own is called on the command line."""
+    return "--" + name.replace("_", "-")
 
 
 def _assign() -> inspect.Parameter:
@@ -116,11 +137,16 @@ def collect_given(kind: type, values: Mapping[str, Any]) -> Given:
     """The settings that were named, by option or --set."""
     given: Given = {}
     for one in fields(kind):
-        value = values.get(one.name)
-        if value is None or value is False or value == []:
-            continue
-        read = get_setting_info(one).read
-        given[one.name] = read(value) if read is not None else value
+        said = get_setting_info(one)
+        for name in filter(None, (one.name, said.former)):
+            value = values.get(name)
+            if value is None or value is False or value == []:
+                continue
+            if name != one.name:
+                today = said.option or _option(one.name)
+                print(warn_of_former(_option(name), today), file=sys.stderr)
+            given[name] = said.read(value) if said.read is not None else value
+    given = rename_former(kind, given)
     if kind is not RunOptions:
         _assign_further(kind, values.get(ASSIGN) or (), given)
     return given
@@ -133,15 +159,21 @@ def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
     for holder, said in by_name.items():
         if said.names is not None:
             free |= {one.name: holder for one in fields(said.names) if one.name not in by_name}
+    former = former_names(kind)
+    for said in by_name.values():
+        former |= {} if said.names is None else former_names(said.names)
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
             raise InvalidInput(f"--set takes name=value, got {pair!r}")
+        if former.get(name) in free:
+            print(warn_of_former(f"--set {name}", f"--set {former[name]}"), file=sys.stderr)
+        name = former.get(name, name)
         if name in by_name and name not in free:
             said = by_name[name]
             if said.names is not None:
                 raise InvalidInput(f"--set {name}: set its fields by their own names instead")
-            own = said.option or "--" + name.replace("_", "-")
+            own = said.option or _option(name)
             raise InvalidInput(f"--set {name}: use {own} for this setting")
         if name not in free:
             raise InvalidInput(

@@ -19,7 +19,7 @@ Examples:
   cg4ai route abilene --demands 5 --paths 3 --out router
   cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven
   cg4ai route polska --load 0.6 --failures single --out router
-  cg4ai route abilene --sees source --out agents
+  cg4ai route abilene --agent-scope source --out agents
   cg4ai route --resume --out router
 """
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai import clock
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.iteration import SeparationStep
 from cg4ai.colgen.separation import default_separator
 from cg4ai.ensemble.ensemble import Ensemble
@@ -98,7 +99,7 @@ def _search(
     run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool
 ) -> SeparationStep:
     settings, started = run.settings, clock.now()
-    tolerance = settings.feasibility_tolerance - settings.row_margin / 2
+    tolerance = tolerances.FEASIBILITY_TOLERANCE - settings.row_margin / 2
     result = SeparationStep()
     for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:

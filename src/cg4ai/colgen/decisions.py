@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import group_same_inputs
@@ -123,7 +124,7 @@ def _missed_margins(work: Workspace, weights: Array) -> Array:
         cast = compute_votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
         values = replace(batch, votes=False).values(torch.as_tensor(np.tensordot(share, cast, 1)))
         short[place] = compute_shortfall(batch.bounds, values.numpy())
-    missed = (short > work.settings.feasibility_tolerance) & (easier < 0)
+    missed = (short > tolerances.FEASIBILITY_TOLERANCE) & (easier < 0)
     return easier if missed.any() else np.zeros(len(easier))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.columns import NO_WEIGHT
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.convex import FinalWeights, compute_final_weights
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def choose_final_weights(work: Workspace, solution: MasterSolution) -> Array:
     """The master's weights, or the settings' convex choice among weights that meet the rows."""
     choice, objective = work.settings.final_weights, work.objective
-    usable = not np.any(solution.dummy > work.settings.feasibility_tolerance)
+    usable = not np.any(solution.dummy > tolerances.FEASIBILITY_TOLERANCE)
     if choice == "vertex" or not usable:
         return solution.weights
     linear = isinstance(objective, Supervised) and objective.loss == "error"
@@ -64,7 +65,7 @@ def _within_concave_rules(work: Workspace, weights: Array, solution: MasterSolut
     between two that keep concave rules keep them.
     """
     rest = _concave_room(work, weights)
-    if not len(rest) or rest.min() >= -work.settings.feasibility_tolerance:
+    if not len(rest) or rest.min() >= -tolerances.FEASIBILITY_TOLERANCE:
         return weights
     for inside in (solution.weights, _jensen_weights(work)):
         room = np.zeros(len(rest)) if inside is None else _concave_room(work, inside)
@@ -98,5 +99,5 @@ def _jensen_weights(work: Workspace) -> Array | None:
     master.add_rows(table, bounds, np.full(len(bounds), OWN_SLACK))
     master.minimise_slack(True)
     found = master.solve()
-    met = (found.slack <= s.feasibility_tolerance * sizes).all()
+    met = (found.slack <= tolerances.FEASIBILITY_TOLERANCE * sizes).all()
     return found.weights if met and found.dummy.max() <= NO_WEIGHT else None

@@ -97,7 +97,7 @@ def _share(run: RunState) -> float:
 
 def _final(run: RunState, settled: FinalSolution) -> MasterSolution:
     """The master's own optimum, whose duals price all rows and all members."""
-    left_out = run.settings.lean > 0 and isinstance(run.work.master, LinearMaster)
+    left_out = run.settings.prune > 0 and isinstance(run.work.master, LinearMaster)
     if left_out and isinstance(run.work.master, LinearMaster):
         run.work.master.bar(np.empty(0, np.int64))
     if left_out or len(settled.solution.duals.rows) != len(run.work.rows):

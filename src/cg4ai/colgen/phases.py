@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.cutting import LAST_SEARCH, search_in_time, separate
 from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.iteration import (
@@ -272,7 +273,7 @@ class SlackPhase:
     def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         """With least slack known: infeasible if proven positive, else back with a higher price."""
         bound, total = priced.bound, priced.solution.penalised
-        least = bound is not None and total - bound <= run.settings.gap_tolerance * max(1.0, total)
+        least = bound is not None and total - bound <= tolerances.GAP_TOLERANCE * max(1.0, total)
         if priced.outcome is not PricingStatus.NOTHING and not least:
             return decide_while_pricing(run, priced)
         if bound is not None and bound > run.compute_slack_tolerance(priced.solution):

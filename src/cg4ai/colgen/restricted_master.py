@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.columns import NO_WEIGHT, Columns
 from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.iteration import AdmissionResult
@@ -34,6 +35,7 @@ from cg4ai.rules.row_sizes import RequirementSize, compute_requirement_size, est
 from cg4ai.rules.rows import ConcaveRows, LinearRows, Rows, RowSet
 from cg4ai.settings import Settings
 
+ROW_AGE_LIMIT, COLUMN_AGE_LIMIT = 10, 20  # solves in a row without use before one is set aside
 EPIGRAPH_ROUNDS = 8
 ROUNDING = 2e-9  # reduced costs and dummies within the master's own tolerance of zero
 MIXED = 0.5  # with less weight than this on each dummy column the answer is a mixture
@@ -133,7 +135,6 @@ class Workspace:
                 len(self.layout),
                 self.compute_mixture_loss,
                 penalty=s.penalty,
-                penalty_growth=s.penalty_growth,
                 penalty_limit=s.penalty_limit,
                 usual=self._usual_loss,
                 row_size=self._usual_row(),
@@ -141,10 +142,9 @@ class Workspace:
         return LinearMaster(
             len(self.layout),
             penalty=s.penalty,
-            penalty_growth=s.penalty_growth,
             penalty_limit=s.penalty_limit,
-            row_age_limit=s.row_age_limit,
-            column_age_limit=s.column_age_limit,
+            row_age_limit=ROW_AGE_LIMIT,
+            column_age_limit=COLUMN_AGE_LIMIT,
             usual=self._usual_loss,
             row_size=self._usual_row(),
         )
@@ -393,7 +393,8 @@ class Workspace:
         s = self.settings
         if proposed.lower_bound is None:
             return s.epsilon
-        finest = 0.1 * min(s.gap_tolerance, s.feasibility_tolerance) / len(self.layout)
+        least = min(tolerances.GAP_TOLERANCE, tolerances.FEASIBILITY_TOLERANCE)
+        finest = 0.1 * least / len(self.layout)
         finest = max(finest * self.objective_size, ROUNDING * self.unit)
         return max(min(s.epsilon, finest), ROUNDING * self.unit)
 
@@ -517,7 +518,7 @@ class Workspace:
 
     def note_dummies(self, solution: MasterSolution) -> None:
         """Say which blocks have weight on the dummy column, and what is returned instead."""
-        for number in np.flatnonzero(solution.dummy > self.settings.feasibility_tolerance):
+        for number in np.flatnonzero(solution.dummy > tolerances.FEASIBILITY_TOLERANCE):
             share = float(solution.dummy[number])
             instead = "all its members averaged" if 1 - share <= NO_WEIGHT else "renormalised"
             self.notes.append(

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from cg4ai import clock
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.cutting import LAST_SEARCH, run_final_search
 from cg4ai.colgen.decisions import build_single_decider, choose_decisions
 from cg4ai.colgen.final_weights import choose_final_weights
@@ -165,7 +166,7 @@ class Result:
             "separation_s": sum(record.separation_s for record in records) + ending.search_s,
             "master_s": sum(record.master_s for record in records)
             + ending.weights_s
-            + ending.lean_s,
+            + ending.pruning_s,
             "other_s": sum(record.other_s for record in records) + ending.audits_s + ending.other_s,
         }
 
@@ -310,20 +311,20 @@ def settle(run: RunState, reason: StopReason) -> FinalSolution:
 
     What time forbids is left out and noted; the audits that follow look in any case.
     """
-    lean = MemberPruner(
-        run.work, run.settings.lean, solve=run.solve_whole_master, unmet=run.has_unmet_rows
+    pruner = MemberPruner(
+        run.work, run.settings.prune, solve=run.solve_whole_master, unmet=run.has_unmet_rows
     )
     with run.watch.measure_step("weights"), clock.review().stage("final weights"):
         solution = run.solve_whole_master()
         if reason is StopReason.INFEASIBLE:
             solution = _least_slack(run, solution)
-    if run.settings.lean and run.has_time("leaving members out"):
-        with run.watch.measure_step("lean"), clock.review().stage("leaving members out"):
-            solution = lean.prune(solution)
+    if run.settings.prune and run.has_time("leaving members out"):
+        with run.watch.measure_step("pruning"), clock.review().stage("leaving members out"):
+            solution = pruner.prune(solution)
 
     def again() -> Array:
         nonlocal solution
-        solution = lean.check_solution(run.solve_whole_master())
+        solution = pruner.check_solution(run.solve_whole_master())
         return _final_weights(run, solution)
 
     found = run_final_search(run, _final_weights(run, solution), reason, again=again)
@@ -331,8 +332,8 @@ def settle(run: RunState, reason: StopReason) -> FinalSolution:
     if reason is StopReason.OPTIMAL and not run.is_proven(solution):
         reason = StopReason.NO_IMPROVING_COLUMN
         run.notes.append(
-            "optimal but for the members left out (lean)"
-            if len(lean.barred)
+            "optimal but for the members left out (prune)"
+            if len(pruner.barred)
             else "optimal for the rows known before the final weights were checked"
         )
     return FinalSolution(solution, weights, reason)
@@ -403,10 +404,10 @@ class MemberPruner:
         self.share, self.solve, self.unmet = share, solve, unmet
         self.blocks = work.columns.blocks
         self.count = len(work.layout)
-        self.tolerance = work.settings.feasibility_tolerance
+        self.tolerance = tolerances.FEASIBILITY_TOLERANCE
         self.master = work.master if isinstance(work.master, LinearMaster) else None
         if share and self.master is None:
-            work.notes.append("lean was given, but only linear masters can leave members out")
+            work.notes.append("prune was given, but only linear masters can leave members out")
         self.barred = np.empty(0, np.int64)
         self.scenarios = work.scenarios
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.iteration import build_request
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.integer import Choice, choose
@@ -93,7 +94,7 @@ def compute_allowance(run: RunState, mixture: BestMixture) -> float:
     """Rows count as met when they lack no more than the tolerance: what that may be worth."""
     prices = mixture.duals.rows
     sizes = run.work.row_sizes[: len(prices)]
-    return run.settings.feasibility_tolerance * float(prices @ sizes)
+    return tolerances.FEASIBILITY_TOLERANCE * float(prices @ sizes)
 
 
 def compute_margin_price(run: RunState, mixture: BestMixture) -> float:
@@ -124,7 +125,7 @@ def choose_columns(run: RunState) -> Choice:
     while True:
         choice = choose(
             _table(run.work),
-            tolerance=run.settings.feasibility_tolerance * run.work.row_sizes,
+            tolerance=tolerances.FEASIBILITY_TOLERANCE * run.work.row_sizes,
             time_limit_s=max(run.deadline.compute_seconds_left(), 1.0),
         )
         run.has_time("the choice of one model")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.cutting import LAST_SEARCH, run_final_search, separate
 from cg4ai.colgen.iteration import (
     ENDING_SHARE,
@@ -223,7 +224,7 @@ class SinglePhase:
         usual = self.weights[self.weights > 0].mean() if self.weights.any() else 1.0
         new = np.where(ruled[len(self.weights) :], usual, 0.0)
         self.weights = np.concatenate([self.weights, new])
-        tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
+        tolerance = tolerances.FEASIBILITY_TOLERANCE * run.work.row_sizes
         missed = convert_choice(run, choice).slack > tolerance
         self.weights = self.weights * np.where(missed, HARDER, 1.0)
         self.pressure = float(
@@ -272,14 +273,14 @@ class SinglePhase:
             return False
         if not choice.met:
             return bound == math.inf
-        allowed = run.settings.gap_tolerance * max(1.0, abs(choice.objective))
+        allowed = tolerances.GAP_TOLERANCE * max(1.0, abs(choice.objective))
         return choice.objective - bound <= allowed + compute_margin_price(run, mixture)
 
     def _statement(self, run: RunState, reason: StopReason, mixture: float) -> SingleModel:
         """What is known of the choice; `mixture` is the objective of the best one, or nan."""
         _, choice = self._known()
         ruled = run.work.requirement_rows()
-        tolerance = run.settings.feasibility_tolerance * run.work.row_sizes
+        tolerance = tolerances.FEASIBILITY_TOLERANCE * run.work.row_sizes
         missed = convert_choice(run, choice).slack > tolerance
         bound = self._bound(run)
         if reason is StopReason.INFEASIBLE:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cg4ai.clock import OTHER, Deadline, Stopwatch
-from cg4ai.colgen import snapshots
+from cg4ai.colgen import snapshots, tolerances
 from cg4ai.colgen.interrupts import Interrupts
 from cg4ai.colgen.iteration import (
     SINGLE,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from cg4ai.colgen.phases import Phase
     from cg4ai.protocols import Pricer, Stateful
 
+UNIFORM_SHARE = 0.1  # of smoothed duals, spread evenly over all rows of requirements
 WHOLE_ROUNDS = 50  # calls of the master, each of several solves, before it stays incomplete
 AUDITED = 10.0  # tolerances of audits: recomputed predictions round differently
 SLACK_ROUNDING = 1e-9  # to which the least slack is solved for
@@ -66,7 +67,9 @@ class RunState:
         self.interrupts = Interrupts() if interrupts is None else interrupts
         self.deadline = deadline or Deadline.after(settings.time_limit_s)
         self.work = Workspace(problem, settings)
-        self.stabiliser = Stabiliser(settings.smoothing, settings.uniform_share)
+        self.stabiliser = Stabiliser(
+            settings.smoothing, UNIFORM_SHARE if settings.smoothing else 0.0
+        )
         self.history: list[IterationRecord] = []
         self.bound: float | None = None
         self.tried: PricingAttempt | None = None  # by the last pricings, where they prove no bound
@@ -109,7 +112,7 @@ class RunState:
 
     def has_unmet_rows(self, solution: MasterSolution) -> bool:
         """Whether a row lacks more than the tolerance, by its own size."""
-        return self.work.compute_shortfall(solution) > self.settings.feasibility_tolerance
+        return self.work.compute_shortfall(solution) > tolerances.FEASIBILITY_TOLERANCE
 
     def is_proven(self, solution: MasterSolution) -> bool:
         """Whether the rows are met and the bound is as close as the settings ask."""
@@ -121,7 +124,7 @@ class RunState:
     def compute_gap_tolerance(self, solution: MasterSolution) -> float:
         """How far the bound may be from the objective, in the objective's own units."""
         size = max(self.work.objective_size, abs(solution.objective))
-        return self.settings.gap_tolerance * size
+        return tolerances.GAP_TOLERANCE * size
 
     def compute_slack_tolerance(self, solution: MasterSolution) -> float:
         """The least total slack, by these duals, of rows that audits find to be missed.
@@ -136,7 +139,7 @@ class RunState:
     @property
     def audit_tolerance(self) -> float:
         """What an audited row may lack, by its size."""
-        return AUDITED * self.settings.feasibility_tolerance
+        return AUDITED * tolerances.FEASIBILITY_TOLERANCE
 
     def compute_margin_price(self, solution: MasterSolution) -> float:
         """What asking the rows for a margin adds to the optimum."""
@@ -278,7 +281,7 @@ class RunState:
         return EndingRecord(
             weights_s=spent["weights"],
             search_s=spent["search"],
-            lean_s=spent["lean"],
+            pruning_s=spent["pruning"],
             audits_s=spent["audits"],
             estimate_s=spent["estimate"],
             other_s=sum(spent[name] for name in (OTHER, "master", "pricing", "separation")),

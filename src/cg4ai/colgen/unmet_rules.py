@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.master.table import OWN_SLACK
 from cg4ai.colgen.pricing.reduced_cost import compute_all_values
@@ -188,7 +189,7 @@ class _Weighing:
 
     def __init__(self, mixtures: _Mixtures, chosen: IntArray) -> None:
         self.mixtures, self.chosen = mixtures, chosen
-        self.tolerance = mixtures.run.settings.feasibility_tolerance
+        self.tolerance = tolerances.FEASIBILITY_TOLERANCE
         self._elastic = ElasticProgram(mixtures.system(chosen), self.tolerance)
         self._columns = len(mixtures.blocks)
 

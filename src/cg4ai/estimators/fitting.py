@@ -41,7 +41,7 @@ from cg4ai.estimators.kinds import (
     make_network,
     pricers_for,
 )
-from cg4ai.estimators.parameters import one_of
+from cg4ai.estimators.parameters import COLUMN_LIMIT, is_number, one_of
 from cg4ai.estimators.progress import watch_progress
 from cg4ai.estimators.score_check import Score, Scorer
 from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
@@ -247,12 +247,21 @@ class ConstrainedEstimator(ReadingEstimator):
         every = bool(rates) and len(rates) == len(requirements)
         return replace(task, rates=every, votes=self.votes_)
 
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """The limits of the loop, which are parameters or settings."""
+        return {
+            "column_limit": (self.settings or {}).get("column_limit", COLUMN_LIMIT),
+            "iteration_limit": self.iteration_limit,
+            "time_limit_s": self.time_limit_s,
+        }
+
     def _work(self) -> int:
         """Numbers in the largest array of a training step."""
         count = len(self._judge.trained.inputs)
         usual = self.training_of_networks(count)
         rows = usual.batch_size or count
-        models = usual.restarts * self.group * len(usual.weight_decay)
+        models = usual.restarts * len(usual.weight_decay)
         return int(rows * models * max(self.layers(count), default=1))
 
     def _check_names(self, requirement: Requirement) -> None:
@@ -268,8 +277,9 @@ class ConstrainedEstimator(ReadingEstimator):
         labels = getattr(self, "classes_", None)
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
         known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
-        room = self.column_limit >= 4 * (1 + len(SHRINKAGE))
-        if self.simple_members and known and room and task.output_limit is None:
+        limit = self._limits["column_limit"]
+        room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
+        if known and room and task.output_limit is None:
             architecture = make_network(self, task)
             start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
         return [(members, np.zeros(len(members), np.int64)) for members in start]
@@ -329,7 +339,7 @@ class ConstrainedEstimator(ReadingEstimator):
         elif reason in LIMITS:
             name = LIMITS[reason]
             found.append(
-                f"training was ended by {name}={getattr(self, name)} while it still improved; "
+                f"training was ended by {name}={self._limits[name]} while it still improved; "
                 "a higher limit may give a better model"
             )
         if reason is StopReason.INTERRUPTED:

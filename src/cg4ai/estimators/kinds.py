@@ -321,7 +321,7 @@ def make_network(parameters: Parameters, task: LearningTask) -> NetworkArchitect
         task.outputs,
         hidden=hidden,
         activation=_activation(parameters, task),  # type: ignore[arg-type]  # checked there
-        skip=parameters.simple_members and bool(hidden),
+        skip=bool(hidden),
         output=task.links,
         shift=task.inputs.mean(0),
         scale=np.where(deviation > 0, deviation, 1.0),
@@ -392,7 +392,6 @@ def _gradient(
     return GradientPricer(
         architecture,
         restarts=recipe.restarts * len(decays),
-        group=int(parameters.group),
         training=Training(
             steps=recipe.steps,
             learning_rate=recipe.learning_rate,

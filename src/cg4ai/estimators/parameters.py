@@ -19,6 +19,7 @@ from cg4ai.settings import Settings
 
 PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
 MANY_INPUTS = 32
+COLUMN_LIMIT = 100  # members of a mixture, unless the settings say otherwise
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
 MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
@@ -55,22 +56,18 @@ PARAMETERS = """
     weight_decay : of gradient training: one number, or several that are all tried at once
         ("auto": 1 and 0 for networks, 0.1 and 0 with more than 6,000 rows, without the 0 if all
         rules are rates; 0 for modules of your own).
-    simple_members : give networks a skip from inputs to outputs and start from the simplest of
-        them, a constant and shrunken linear models; the mixture keeps what helps on the rows held
-        out. Only with probabilities or numbers as outputs, and a column_limit of 20 or more.
-    restarts, group, steps, learning_rate, batch_size : of gradient training, per iteration:
-        how many members (or groups of members, trained on the loss of their mean) at once for
-        each weight decay, how long, how fast, and on how many rows per step (None: all). "auto"
-        is what suits: for networks 4 restarts (2 with more than 32 inputs), 200 steps, 0.04 and
-        all rows or, with more than 6,000 rows, 1 restart, 6,000 steps, 0.01 and 512 rows; two
-        modules of your own are trained once, as one would train each alone: 64 rows per step, 60
-        passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of that
-        at a time.
-    column_limit, iteration_limit, time_limit_s : when to stop with what there is.
-    final_weights : "loss", "uniform" or "vertex"; see `cg4ai.Settings`.
+    restarts, steps, learning_rate, batch_size : of gradient training, per iteration: how many
+        members at once for each weight decay, how long, how fast, and on how many rows per step
+        (None: all). "auto" is what suits: for networks 4 restarts (2 with more than 32 inputs), 200
+        steps, 0.04 and all rows or, with more than 6,000 rows, 1 restart, 6,000 steps, 0.01 and 512
+        rows; two modules of your own are trained once, as one would train each alone: 64 rows per
+        step, 60 passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of
+        that at a time.
+    iteration_limit, time_limit_s : when to stop with what there is.
     single_model : True gives one member in place of a mixture, such as one small tree or one linear
         model, that meets the rules alone; `result_.single` says how far from the best it can be.
-    settings : further settings of `cg4ai.Settings` by name, e.g. {"epsilon": 1e-6}.
+    settings : further settings of `cg4ai.Settings` by name, e.g. {"final_weights": "vertex"}; the
+        usual column_limit is 100.
     random_state : an int makes `fit` repeatable.
     device : "cpu" or "cuda"; predictions are made on the CPU.
     n_jobs : how many models are fitted at a time, by joblib, where one call fits several: trees,
@@ -125,16 +122,12 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     loss: str | LossFunction | None = None
     validation_fraction: float | str = "auto"
     weight_decay: float | Sequence[float] | str = "auto"
-    simple_members: bool = True
     restarts: int | str = "auto"
-    group: int = 1
     steps: int | str = "auto"
     learning_rate: float | str = "auto"
     batch_size: int | str | None = "auto"
-    column_limit: int = 100
     iteration_limit: int = 15
     time_limit_s: float = float("inf")
-    final_weights: str = "loss"
     single_model: bool = False
     settings: Mapping[str, Any] | None = None
     random_state: Any = None
@@ -190,9 +183,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}"
             )
-        for name in ("restarts", "group", "steps", "batch_size"):
+        for name in ("restarts", "steps", "batch_size"):
             value = getattr(self, name)
-            if (value is None and name == "batch_size") or (_auto(value) and name != "group"):
+            if (value is None and name == "batch_size") or _auto(value):
                 continue
             if not is_number(value) or value != int(value) or value < 1:
                 raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -237,10 +230,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         units of y, and runs end earlier where rows are held out.
         """
         own = {
-            "column_limit": self.column_limit,
             "iteration_limit": self.iteration_limit,
             "time_limit_s": self.time_limit_s,
-            "final_weights": self.final_weights,
             "single_model": self.single_model,
             "device": self.device,
             "seed": self.draw_seed(),
@@ -266,6 +257,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT
         epsilon = max(noise, VOTES) if held_out else usual.epsilon
         return {
+            "column_limit": COLUMN_LIMIT,
             "patience": 1,
             "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),

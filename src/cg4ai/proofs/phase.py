@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from cg4ai import clock
+from cg4ai.colgen import tolerances
 from cg4ai.colgen.cutting import separate
 from cg4ai.colgen.iteration import (
     Continue,
@@ -260,7 +261,7 @@ class ProofPhase:
                     run.problem.requirements[self.number],
                     seed=derive_seed(run.settings.seed, run.step + 1, "cells"),
                     limit=run.settings.cuts_per_round,
-                    tolerance=run.settings.feasibility_tolerance,
+                    tolerance=tolerances.FEASIBILITY_TOLERANCE,
                 )
             if found.rows is not None:
                 run.work.add_cuts(replace(found.rows, requirement=self.number))
@@ -346,7 +347,7 @@ def _same_proof(known: Certification, stored: Certification) -> bool:
 def _broken(attacked: SeparationStep, settings: Settings) -> bool:
     """Whether a search found violations, and rows for them that the master did not have."""
     worst = -np.inf if attacked.worst is None else attacked.worst
-    return attacked.added > 0 and worst > settings.feasibility_tolerance
+    return attacked.added > 0 and worst > tolerances.FEASIBILITY_TOLERANCE
 
 
 def find_proven_requirement(problem: Problem) -> int:

@@ -51,7 +51,7 @@ from cg4ai.routing.prove.guarantee import (
 )
 from cg4ai.routing.prove.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.routing.prove.ratio_proof import write_ratio
-from cg4ai.routing.settings import LEAN, RouteSettings
+from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
 from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.problem import (
     capacity,
@@ -133,8 +133,8 @@ class Routing:
     settings = RouteSettings
     preparing = ""
     may_differ = (
-        *("time_limit_s", "training_limit_s", "lean", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "shield_inputs", "failures"),
+        *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
+        *("path_file", "traffic", "validation", "failures"),
     )
 
     def prepare(
@@ -169,7 +169,7 @@ class Routing:
                 cover=settings.cover,
                 headroom=settings.headroom,
                 hose=not settings.no_hose,
-                least=settings.least,
+                least=settings.min_demand,
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
@@ -184,7 +184,7 @@ class Routing:
             load=settings.load,
             demand_file=settings.demand_file,
             path_file=settings.path_file,
-            least=settings.least,
+            least=settings.min_demand,
             hose=settings.hose,
             budget=settings.budget,
         )
@@ -232,12 +232,11 @@ class Routing:
     def training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         """The problem and how the loop is to solve it; an experiment may have another."""
         asked = prepared.settings
-        lean = LEAN if asked.lean is None else asked.lean
         settings = routing_settings(
             prepared.instance,
             asked,
             time_limit_s=asked.training_limit_s,
-            lean=lean,
+            prune=USUAL_PRUNE if asked.prune is None else asked.prune,
             joint=asked.joint,
         )
         settings = replace(settings, single_model=asked.single_model)
@@ -301,7 +300,7 @@ class Routing:
             )  # first: it is what such a run is judged by
             later.judge(OURS, result.ensemble)
         found = evaluate(made, asked, task.problem, result, review)
-        more: dict[str, Any] = {"sees": asked.sees}
+        more: dict[str, Any] = {"agent_scope": asked.agent_scope}
         if later is not None:
             if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
@@ -316,7 +315,7 @@ class Routing:
         summary |= solved.written
         if solved.proof is not None and violated:
             summary["strength"] = Strength.VIOLATED  # by a vector found after the proof
-        if solved.refused and asked.sees != "all" and found.kept:
+        if solved.refused and asked.agent_scope != "all" and found.kept:
             summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.to_arrays()
@@ -344,7 +343,7 @@ class Routing:
             )
         bound = _bound(made, description.get(PRICES))
         local = find_budgets(made, ensemble)
-        agents = local is not None or settings.get("sees", "all") != "all"
+        agents = local is not None or settings.get("agent_scope", "all") != "all"
         return Router(made, local, bound, agents)
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:

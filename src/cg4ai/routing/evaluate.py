@@ -23,7 +23,7 @@ from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.pages.link_loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.routing.settings import Recipe, RouteSettings
-from cg4ai.routing.train.effort import JUDGED, JUDGED_PATHS, count_affordable
+from cg4ai.routing.train import effort
 from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
@@ -90,7 +90,7 @@ def evaluate(
     # even its smallest portion takes about as long as the search that training ended with
     needed = result.ending.audits_s
     if searched and review.begin_step("searching for overloads", needed=needed):
-        found = timed_attack(instance, ensemble, settings, seed=attack_seed, review=review)
+        found = timed_attack(instance, ensemble, seed=attack_seed, review=review)
         summary |= _attacked(found)
         worst.merge_loads(found.links, found.demands)
     validation = None
@@ -127,7 +127,10 @@ def evaluate(
         reported = summary.get("shield", {"unrouted": 0.0})
         summary["unrouted"] = max(summary["unrouted"], reported["unrouted"])
     if validation is not None:
-        timed = validation.vectors[: settings.timed]
+        count = effort.count_affordable(
+            effort.TIMED_VECTORS, effort.TIMED, len(instance.path_demand)
+        )
+        timed = validation.vectors[:count]
         summary |= (
             review.run_step(
                 "speed", lambda: measure_prediction_speed(instance, ensemble, timed, review)
@@ -187,7 +190,7 @@ def evaluate_mixes(
     On vectors of their own, which neither training nor the choice of members has seen.
     """
     drawn = MixedDemands(instance.region, instance.ends, seed=derive_seed(settings.seed, 0, "mix"))
-    count = count_affordable(JUDGED, JUDGED_PATHS, len(instance.path_demand))
+    count = effort.count_affordable(effort.JUDGED, effort.JUDGED_PATHS, len(instance.path_demand))
     found: dict[str, dict[str, float]] = {}
     for mix in MIXES:
         if mix == "uniform":
@@ -300,7 +303,9 @@ def _shield_measured(
 ) -> dict[str, Any]:
     """How often and how much the shield acts, and what it costs; as far as time allows."""
     found: dict[str, Any] = {}
-    if review.begin_step(f"the shield at {settings.shield_inputs} demand vectors"):
+    paths = len(instance.path_demand)
+    inputs = effort.count_affordable(effort.SHIELD_INPUTS, effort.SHIELDED, paths)
+    if review.begin_step(f"the shield at {inputs} demand vectors"):
         reached: Array | None = None
         for share in review.iterate_portions("measuring the shield"):
             if reached is None:  # the same for every portion
@@ -311,7 +316,7 @@ def _shield_measured(
                 ensemble,
                 vectors=validation.vectors[:count],
                 best=validation.best.mlu[:count],
-                inputs=math.ceil(settings.shield_inputs * share),
+                inputs=math.ceil(inputs * share),
                 seed=settings.seed,
                 reached=reached,
             )
@@ -338,7 +343,7 @@ def _beside(
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """The same figures of the plain networks, and both where hardly any room is left."""
     seed = derive_seed(settings.seed, 0, "final attack") % 2**31
-    found = timed_attack(instance, plain, settings, seed=seed, review=review)
+    found = timed_attack(instance, plain, seed=seed, review=review)
     summary: dict[str, Any] = {
         "plain_worst_utilisation": found.worst_utilisation,
         "plain_worst_link": list(found.arc),
@@ -346,7 +351,7 @@ def _beside(
     arrays: dict[str, Array] = {}
     tight = review.run_step(
         "both where hardly any room is left",
-        lambda: tight_arrays(instance, ensemble, plain, settings.tight, seed=settings.seed),
+        lambda: tight_arrays(instance, ensemble, plain, effort.TIGHT_VECTORS, seed=settings.seed),
     )
     arrays |= tight or {}
     if validation is None:

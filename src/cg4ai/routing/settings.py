@@ -33,20 +33,21 @@ RoutingObjective = Literal["mlu", "split", "cost"]
 SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason
 Guarantee = Literal["attacked", "certified", "shielded"]
 MembersName = Literal["network", "tree", "both"]
-Sees = Literal["own", "source", "all"]
+AgentScope = Literal["own", "source", "all"]
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
 TREES = 4  # grown one after the other, each for what the others leave
 USUAL = "the usual"
-LEAN = 0.005  # the objective that fewer members may cost; on fresh demands they cost far less
+USUAL_PRUNE = (
+    0.005  # the objective that fewer members may cost; on fresh demands they cost far less
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(CheckedSettings):
     """How routers are trained; the defaults are one set for all networks, found by measurement.
 
-    hidden: sizes of the hidden layers; skip: a linear path beside them.
-    stages: how often a network for all demands corrects its splits by the loads that they cause.
+    hidden: sizes of the hidden layers.
     scenarios: demand vectors over which the master takes the mean MLU.
     priced: demand vectors solved for dual prices at most, from which the optimum of any other is
         known closely enough to find those that a router serves worst.
@@ -55,8 +56,7 @@ class Recipe(CheckedSettings):
     rounds: groups of members at most, or trees; training ends before when the objective hardly
         falls.
     members: what splits demands; with both, networks and trees are trained in turns.
-    sees: which demands whoever splits one of them may read.
-    starts, ascent_steps: of the separation inside the loop, per arc.
+    agent_scope: which demands whoever splits one of them may read.
 
     No layers, and 0 steps, vectors or rounds, stand for the usual (`fill_defaults`): what a
     network for all demands needs differs from what one for each demand does.
@@ -82,21 +82,18 @@ class Recipe(CheckedSettings):
         "network",
         "network, tree (one partition of the demands, a constant split per leaf) or both.",
     )
-    sees: Sees = setting(
+    agent_scope: AgentScope = setting(
         "all",
         "What splits a demand reads: own (that demand), source (those of its node) or all.",
+        former="sees",
     )
     leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
-    skip: bool = hidden_setting(True)
-    stages: int = hidden_setting(3, least=1)
     scenarios: int = hidden_setting(300, least=1)
     priced: int = hidden_setting(5_000, least=1)
     first_steps: int = hidden_setting(0, least=0, zero=USUAL)
     later_steps: int = hidden_setting(0, least=0, zero=USUAL)
     batch_size: int = hidden_setting(0, least=0, zero=USUAL)
     rounds: int = hidden_setting(0, least=0, zero=USUAL)
-    starts: int = hidden_setting(8, least=1)
-    ascent_steps: int = hidden_setting(25, least=1)
     seed: int = seed_setting()
     device: str = device_setting()
 
@@ -108,10 +105,10 @@ class Recipe(CheckedSettings):
                 f"members {self.members} is for objective mlu, got {self.objective}: leaves of "
                 "trees are programs of mean MLU; use members network"
             )
-        if self.members != "network" and self.sees != "all":
+        if self.members != "network" and self.agent_scope != "all":
             faults.append(
-                f"members {self.members} with sees {self.sees}: a tree divides the demands of all "
-                "nodes at once; use members network"
+                f"members {self.members} with agent_scope {self.agent_scope}: a tree divides the "
+                "demands of all nodes at once; use members network"
             )
         if self.separator != "mip":
             return faults
@@ -130,11 +127,11 @@ class Recipe(CheckedSettings):
         usual: dict[str, Any] = {"hidden": EACH, "first_steps": 3000, "later_steps": 1000}
         usual |= {"batch_size": 512, "rounds": 12}
         if joint:
-            wide = self.sees == "all" and sizes.is_joint_wide(demands, self.device)
+            wide = self.agent_scope == "all" and sizes.is_joint_wide(demands, self.device)
             steps = sizes.joint_steps(demands, wide=wide)
-            hidden = JOINT if self.sees == "all" else LOCAL
+            hidden = JOINT if self.agent_scope == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
-            usual |= {"batch_size": sizes.joint_batch(mixed=self.sees == "all", wide=wide)}
+            usual |= {"batch_size": sizes.joint_batch(mixed=self.agent_scope == "all", wide=wide)}
             usual |= {"rounds": 2 if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
@@ -144,9 +141,8 @@ class RouteSettings(Recipe):
     """What to train and measure.
 
     training_limit_s: bounds training alone, where the evaluation is to be whole.
-    validation, attack_starts, attack_steps, attack_vectors, nlopt_starts, tight, timed,
-    shield_inputs: how much the evaluation looks at; 0 of validation, timed or shield_inputs stand
-    for the usual, fewer where paths are many (`routing/train/effort.py`).
+    validation: demand vectors at which the distance from optimal routing is measured; 0 stands for
+    the usual, fewer where paths are many (`routing/train/effort.py`).
     """
 
     network: str = setting(
@@ -173,12 +169,13 @@ class RouteSettings(Recipe):
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
     )
-    least: float = setting(
+    min_demand: float = setting(
         0.0,
         "Demands are at least this share of their largest; with --traffic: of the smallest seen.",
         least=0,
         most=0.999,
         metavar="SHARE",
+        former="least",
     )
     hose: float | None = setting(
         None,
@@ -233,7 +230,7 @@ class RouteSettings(Recipe):
     ratio: float | None = setting(
         None,
         "No link ever above R times the optimum, proven; auto: the least R that --ratio-leaves "
-        "give. Needs --least.",
+        "give. Needs --min-demand.",
         least=0,  # which is auto
         read=ratio_of,
         zero="auto",
@@ -247,13 +244,13 @@ class RouteSettings(Recipe):
         most=2**16,
         metavar="N",
     )
-    layers: int | None = setting(None, "Hidden layers, all of one size.", least=1, most=16)
-    lean: float | None = setting(
+    prune: float | None = setting(
         None,
-        f"MLU to give up for fewer members; {LEAN} if not given.",
+        f"MLU to give up for fewer members; {USUAL_PRUNE} if not given.",
         least=0,
         most=1,
         metavar="MLU",
+        former="lean",
     )
     single_model: bool = setting(
         False, "One network for all demands, or for each, in place of a mixture."
@@ -263,35 +260,11 @@ class RouteSettings(Recipe):
     training_limit_s: float = hidden_setting(math.inf, least=0)
     threads: int | None = threads_setting()
     validation: int = hidden_setting(0, least=0, zero=USUAL)
-    attack_starts: int = hidden_setting(64, least=1)
-    attack_steps: int = hidden_setting(60, least=1)
-    attack_vectors: int = hidden_setting(10_000, least=1)
-    nlopt_starts: int = hidden_setting(10, least=1)
-    tight: int = hidden_setting(1000, least=1)
-    timed: int = hidden_setting(0, least=0, zero=USUAL)
-    shield_inputs: int = hidden_setting(0, least=0, zero=USUAL)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.layers is not None and len(self.hidden) <= 1:
-            width = self.hidden or self._usual_layers[:1]
-            object.__setattr__(self, "hidden", width * self.layers)
 
     def fill_sample_sizes(self, paths: int) -> Self:
-        """The usual numbers of vectors to evaluate at, in place of those that are not given."""
-        wanted = self.validation or sizes.count_affordable(sizes.VALIDATION, sizes.SOLVED, paths)
-        shield = sizes.count_affordable(sizes.SHIELD_INPUTS, sizes.SHIELDED, paths)
-        return replace(
-            self,
-            validation=wanted,
-            shield_inputs=self.shield_inputs or shield,
-            timed=self.timed or sizes.count_affordable(sizes.TIMED_VECTORS, sizes.TIMED, paths),
-        )
-
-    @property
-    def _usual_layers(self) -> tuple[int, ...]:
-        shielded = JOINT if self.sees == "all" else LOCAL
-        return shielded if self.joint else EACH
+        """The usual number of vectors to evaluate at, in place of one that is not given."""
+        usual = sizes.count_affordable(sizes.VALIDATION, sizes.SOLVED, paths)
+        return replace(self, validation=self.validation or usual)
 
     @property
     def joint(self) -> bool:
@@ -305,8 +278,6 @@ class RouteSettings(Recipe):
         faults = super().inconsistencies()
         if not self.network:
             faults.append("network is missing: give an SNDlib name or a file")
-        if self.layers is not None and len(self.hidden) not in (0, 1, self.layers):
-            faults.append(f"layers is {self.layers}, but hidden names {len(self.hidden)} layers")
         if self.guarantee == "certified" and self.objective != "mlu":
             faults.append(
                 f"guarantee certified trains by the mlu objective, got {self.objective}; train "
@@ -320,10 +291,10 @@ class RouteSettings(Recipe):
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
                 "for another guarantee"
             )
-        if self.lean and self.guarantee == "certified":
+        if self.prune and self.guarantee == "certified":
             faults.append(
-                "lean has no meaning for guarantee certified, which chooses its weights otherwise; "
-                "leave it out"
+                "prune has no meaning for guarantee certified, which chooses its weights "
+                "otherwise; leave it out"
             )
         return faults
 
@@ -346,7 +317,8 @@ class RouteSettings(Recipe):
         ]
         if self.scale_capacities == CAPACITIES_AUTO and self.load is None:
             faults.append("scale_capacities auto needs a load to scale to; leave out load none")
-        usual = {"guarantee": "shielded", "objective": "mlu", "members": "network", "sees": "all"}
+        usual = {"guarantee": "shielded", "objective": "mlu", "members": "network"}
+        usual |= {"agent_scope": "all"}
         others = [
             f"{name} {getattr(self, name)}" for name in usual if getattr(self, name) != usual[name]
         ]
@@ -371,15 +343,15 @@ class RouteSettings(Recipe):
                 "ratio is kept by a shield of networks that are trained by MLU: use guarantee "
                 "shielded, members network and objective mlu"
             )
-        if self.sees != "all":
+        if self.agent_scope != "all":
             faults.append(
-                f"ratio with sees {self.sees}: how far the optimum is takes all demands to know; "
-                "leave out one of the two"
+                f"ratio with agent_scope {self.agent_scope}: how far the optimum is takes all "
+                "demands to know; leave out one of the two"
             )
-        if self.least <= 0 or self.hose or self.budget or self.traffic is not None:
+        if self.min_demand <= 0 or self.hose or self.budget or self.traffic is not None:
             faults.append(
-                "ratio needs a box of demands above zero: give least, e.g. 0.1 for demands of at "
-                "least a tenth of their largest, and neither hose, budget nor traffic"
+                "ratio needs a box of demands above zero: give min_demand, e.g. 0.1 for demands of "
+                "at least a tenth of their largest, and neither hose, budget nor traffic"
             )
         return faults
 

@@ -20,9 +20,12 @@ from cg4ai.apps.protocol import TrainingTask
 from cg4ai.clock import Deadline, Review
 from cg4ai.errors import InvalidInput, InvalidSettings, RunFolderError
 from cg4ai.routing.app import Routing
+from cg4ai.routing.prove import attack
 from cg4ai.routing.settings import Guarantee, RouteSettings
 from cg4ai.settings import RunOptions, Settings
 from small_network import NETWORK
+
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
 TINY: dict[str, Any] = {
     "demands": 2,
@@ -32,13 +35,7 @@ TINY: dict[str, Any] = {
     "later_steps": 20,
     "rounds": 2,
     "batch_size": 32,
-    "starts": 2,
     "validation": 100,
-    "attack_starts": 2,
-    "attack_steps": 5,
-    "attack_vectors": 100,
-    "nlopt_starts": 1,
-    "timed": 50,
 }
 
 
@@ -124,9 +121,12 @@ def own_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("own_time")
-def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(network: str) -> None:
+def test_a_time_limit_bounds_training_and_evaluation_and_says_what_was_cut(
+    network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     limit = 3.0
-    endless = {**TINY, "first_steps": 10**7, "validation": 10**6, "attack_starts": 3 * 10**6}
+    monkeypatch.setattr(attack, "ATTACK_STARTS", 3 * 10**6)
+    endless = {**TINY, "first_steps": 10**7, "validation": 10**6}
     asked = RouteSettings(network=network, threads=1, time_limit_s=limit, **endless)
     started = time.perf_counter()
     outcome = runner.perform(Routing(), asked)

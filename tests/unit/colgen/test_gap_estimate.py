@@ -56,7 +56,7 @@ def line_problem(proves: bool, *, idle: bool = False) -> Problem:
 
 @pytest.mark.parametrize("iterations", [3, 4, 5])
 def test_an_estimate_by_the_least_reduced_costs_is_the_bound_they_would_prove(iterations):
-    settings = Settings(iteration_limit=iterations, smoothing=0.0, uniform_share=0.0)
+    settings = Settings(iteration_limit=iterations, smoothing=0.0)
     optimum = solve(line_problem(True)).objective
     found = solve(line_problem(False), settings)
     assert found.gap is None
@@ -124,7 +124,7 @@ class Drawing(PricerDefaults):
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(30, 2))
 CLASS = affine(RNG.normal(size=(60, 2, 1))[::-1], RNG.normal(size=(60, 1))[::-1])
-EARLY = Settings(iteration_limit=2, smoothing=0.0, uniform_share=0.0)
+EARLY = Settings(iteration_limit=2, smoothing=0.0)
 
 
 Kind = Literal["average", "mixture"]
@@ -198,7 +198,7 @@ def test_a_run_resumed_at_its_end_estimates_the_same(tmp_path):
 
 
 def test_pricings_just_before_count_as_restarts_at_the_same_duals():
-    found = solve(problem_of(Drawing(CLASS, 1)), Settings(smoothing=0.0, uniform_share=0.0))
+    found = solve(problem_of(Drawing(CLASS, 1)), Settings(smoothing=0.0))
     assert found.stop_reason == "no_improving_column"
     assert "8 restarts at the final duals and 2 restarts just before" in found.distance
 

@@ -28,7 +28,6 @@ from cg4ai.rules import Box, Linear, Requirement
 PLAIN = Settings(
     row_margin=0.0,
     smoothing=0.0,
-    uniform_share=0.0,
     final_weights="vertex",
     guarantee="attacked",  # rules over regions as rows, whatever the members are
 )
@@ -340,7 +339,7 @@ class TestGuidance:
             return [1.0] if right else [50.0]
 
         pricer = Scripted([0.0], astray, astray)
-        result = solve(problem(pricer, *self.rules), changed(uniform_share=0.1))
+        result = solve(problem(pricer, *self.rules), changed(smoothing=0.5))
         assert len(pricer.requests) >= 3
         first, second = pricer.requests[1:3]
         assert first.iteration == second.iteration == 1
@@ -359,7 +358,7 @@ class TestGuidance:
 
     def test_earlier_duals_stay_in_the_guide(self) -> None:
         pricer = Scripted([0.0], [1.0])
-        solve(problem(pricer, *self.rules), changed(smoothing=0.5))
+        solve(problem(pricer, self.rules[0]), changed(smoothing=0.5))
         duals = [r.duals.rows[0] for r in pricer.requests]
         guides = {r.iteration: r.guide[0] for r in pricer.requests[:3]}
         assert duals[1] == pytest.approx(10.0)
@@ -384,7 +383,7 @@ class TestGuidance:
                 return PricingResult(None, np.empty(0, int), np.empty(0, int), answer.lower_bound)
 
         pricer = Guided(start(0.0, 1.0))
-        result = solve(problem(pricer, *self.rules), changed(uniform_share=0.1))
+        result = solve(problem(pricer, *self.rules), changed(smoothing=0.5))
         assert result.stop_reason is StopReason.OPTIMAL
         assert result.objective == pytest.approx(1.0)
 

@@ -60,7 +60,6 @@ def test_the_recipe_can_be_changed_like_all_settings() -> None:
         cuts="after",
         cuts_per_round=1,
         smoothing=0.0,
-        uniform_share=0.0,
         final_weights="vertex",
         final_rounds=0,
         seed=3,

@@ -19,7 +19,7 @@ from cg4ai.records import IterationRecord, PricingResult
 from cg4ai.rules import Linear
 from cg4ai.runs.folder import Run
 
-SETTINGS = Settings(final_weights="vertex", patience=1, smoothing=0.0, uniform_share=0.0)
+SETTINGS = Settings(final_weights="vertex", patience=1, smoothing=0.0)
 TARGET = 1.0
 
 

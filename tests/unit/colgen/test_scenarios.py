@@ -135,16 +135,16 @@ def test_what_fewer_members_cost_is_bounded_in_every_group(grouped, kept):
         start=((members, blocks),),
     )
     work = Workspace(
-        CompiledProblem.from_problem(stated), Settings(lean=0.05, final_weights="vertex")
+        CompiledProblem.from_problem(stated), Settings(prune=0.05, final_weights="vertex")
     )
     work.start()
     mixed = replace(
         work.solve_master(), weights=np.array([0.85, 0.15]), objective=0.9988, penalised=0.9988
     )
     alone = replace(mixed, weights=np.array([1.0, 0.0]), objective=1.0, penalised=1.0)
-    lean = MemberPruner(
-        work, 0.05, solve=lambda: alone if len(lean.barred) else mixed, unmet=lambda _: False
+    pruner = MemberPruner(
+        work, 0.05, solve=lambda: alone if len(pruner.barred) else mixed, unmet=lambda _: False
     )
-    np.testing.assert_array_equal(lean.prune(mixed).weights, kept)
+    np.testing.assert_array_equal(pruner.prune(mixed).weights, kept)
     if grouped:
         np.testing.assert_allclose(work.scenarios.group_means(mixed.weights), [1.0, 0.88])

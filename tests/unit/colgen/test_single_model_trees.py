@@ -58,7 +58,7 @@ def test_the_best_single_stump(seed: int, kind: str) -> None:
         [StumpPricer(2, 1, low=LOW, high=HIGH)],
         Layout.single(1),
     )
-    result = solve(problem, Settings(single_model=True, gap_tolerance=1e-5))
+    result = solve(problem, Settings(single_model=True))
     best = _best_by_scipy(x, y, at, least)
     assert result.single is not None
     if best == np.inf:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from cg4ai import ConstrainedRegressor, Problem, Result, Settings, StopReason, solve
-from cg4ai.colgen import snapshots
+from cg4ai.colgen import restricted_master, snapshots
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.schedules import TwoStagePricer
@@ -33,7 +33,18 @@ from cg4ai.runs.folder import Run
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 2))
-SETTINGS = Settings(iteration_limit=5, patience=1, column_age_limit=1, row_age_limit=1)
+SETTINGS = Settings(iteration_limit=5, patience=1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def set_aside_soon() -> Iterator[None]:
+    """Rows and columns without use leave HiGHS at once, and come back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(restricted_master, "ROW_AGE_LIMIT", 1)
+        patch.setattr(restricted_master, "COLUMN_AGE_LIMIT", 1)
+        yield
+
+
 QUICK = Training(steps=25, learning_rate=0.05)
 SEARCH = GradientAscent(starts=2, steps=5)
 

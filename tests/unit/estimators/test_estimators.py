@@ -221,11 +221,10 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"settings": {"time_limit_s": 3}}, InvalidSettings, "by the parameter time_limit_s"),
         ({"settings": {"seed": 3}}, InvalidSettings, "by the parameter random_state"),
         ({"iteration_limit": 0}, InvalidSettings, "iteration_limit"),
-        ({"final_weights": "unifrom"}, InvalidSettings, "did you mean 'uniform'"),
+        ({"settings": {"final_weights": "unifrom"}}, InvalidSettings, "did you mean 'uniform'"),
         ({"device": "tpu"}, InvalidSettings, "device"),
         ({"steps": 0}, InvalidInput, "steps must be a whole number of at least 1"),
         ({"restarts": 2.5}, InvalidInput, "restarts must be a whole number"),
-        ({"group": "two"}, InvalidInput, "group must be a whole number"),
         ({"batch_size": 0}, InvalidInput, "batch_size"),
         ({"learning_rate": -1.0}, InvalidInput, "learning_rate"),
         ({"learning_rate": "fast"}, InvalidInput, "learning_rate"),
@@ -388,7 +387,7 @@ def test_simple_members_keep_networks_from_running_wild() -> None:
     X = rng.normal(size=(200, 15))
     y = X[:, 0] + 3.0 * rng.normal(size=200)  # a line in noise
     tempered = ConstrainedRegressor(random_state=0, steps=100).fit(X[:100], y[:100])
-    wild = ConstrainedRegressor(random_state=0, steps=100, simple_members=False)
+    wild = ConstrainedRegressor(random_state=0, steps=100, settings={"column_limit": 10})
     wild.fit(X[:100], y[:100])
     truth = X[100:, 0]
 
@@ -402,8 +401,7 @@ def test_simple_members_leave_room_and_can_be_left_out() -> None:
     X, y = two_moons()
     assert len(ConstrainedClassifier(**QUICK).problem(X, y).start[0][0]) == 5
     for parameters in (
-        {"simple_members": False},
-        {"column_limit": 10},
+        {"settings": {"column_limit": 10}},
         {"members": "tree"},
         {"scores": "logit"},
     ):

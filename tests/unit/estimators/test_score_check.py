@@ -88,10 +88,10 @@ def test_a_violated_requirement_is_warned_of() -> None:
     assert any("a requirement is violated: Linear" in text for text in said)
 
 
-@pytest.mark.parametrize("limit", [{"iteration_limit": 1}, {"column_limit": 1}])
+@pytest.mark.parametrize("limit", [{"iteration_limit": 1}, {"settings": {"column_limit": 1}}])
 def test_a_limit_that_ended_training_is_warned_of(limit: dict[str, Any]) -> None:
     X, y = line()
-    (name, value), *_ = limit.items()
+    ((name, value),) = limit.get("settings", limit).items()
     said = warned(lambda: ConstrainedRegressor(**QUICK, **limit).fit(X, y**3))
     assert any(f"ended by {name}={value}" in text for text in said)
 

@@ -283,7 +283,7 @@ def test_demands_take_turns_and_follow_prices() -> None:
 def test_published_method_runs_on_the_loop() -> None:
     made = instance("abilene", 5, 3)
     recipe = PaperSettings(network="abilene", epochs=5)
-    assert (recipe.hidden, recipe.skip, recipe.objective) == ((256,), False, "split")
+    assert (recipe.hidden, recipe.objective) == ((256,), "split")
     settings = paper_settings(made, recipe)
     assert (settings.cuts, settings.smoothing, settings.iteration_limit) == ("after", 0.0, 999)
     problem = paper_problem(made, recipe)

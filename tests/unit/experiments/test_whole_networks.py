@@ -12,8 +12,10 @@ from experiments.networks import whole
 from experiments.networks.figures import cost_figure
 from experiments.networks.whole import Plan, chosen, one_row, rows_of, run_all
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 TINY: dict[str, Any] = {"scenarios": 20, "priced": 50, "first_steps": 20, "later_steps": 10}
-TINY |= {"hidden": (8,), "validation": 20, "shield_inputs": 40, "timed": 10, "threads": 1}
+TINY |= {"hidden": (8,), "validation": 20, "threads": 1}
 
 
 def test_networks_come_in_order_of_their_demands() -> None:

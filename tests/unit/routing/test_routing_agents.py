@@ -30,7 +30,7 @@ from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.demands.sets import limit_demands
 from cg4ai.routing.network.description import Router
 from cg4ai.routing.prove.guarantee import train_certified, write_shield_proof
-from cg4ai.routing.settings import Recipe, RouteSettings, Sees
+from cg4ai.routing.settings import AgentScope, Recipe, RouteSettings
 from cg4ai.routing.train.agent_members import (
     INTERVALS,
     _Intervals,
@@ -51,6 +51,8 @@ from cg4ai_checker import Rejected, check
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 TINY = Recipe(scenarios=30, priced=50, hidden=(6,), first_steps=80, later_steps=40, batch_size=64)
 
 
@@ -64,14 +66,14 @@ def network() -> Instance:
     return instance(graph, 3, 3, load=0.99)
 
 
-def rough(made: Instance, sees: Sees) -> ShieldedMembers:
+def rough(made: Instance, scope: AgentScope) -> ShieldedMembers:
     """Untrained agents, sharpened so that they would exceed budgets."""
-    networks = local_networks(made, sees, hidden=(6,))
+    networks = local_networks(made, scope, hidden=(6,))
     parameters = networks.initialise(2, generator(5))
     live = parameters["bias_1"] > -1e3
     parameters["weight_1"] *= 6 * live[..., None]
     parameters["skip"] *= 6
-    shield = budget_shield(made, sees, made.sample(40, 3))
+    shield = budget_shield(made, scope, made.sample(40, 3))
     return ShieldedMembers(networks.members(parameters), shield)
 
 
@@ -93,12 +95,12 @@ def test_agents_are_demands_or_nodes(network: Instance) -> None:
     assert compute_sight(network, "all").all()
 
 
-@pytest.mark.parametrize("sees", ["own", "source"])
+@pytest.mark.parametrize("scope", ["own", "source"])
 def test_budgets_sum_to_the_capacity_and_the_anchor_keeps_them(
-    network: Instance, sees: Sees
+    network: Instance, scope: AgentScope
 ) -> None:
-    found = budgets_of(network, sees, network.sample(60, 1))
-    loads = AgentLoads(network, sees)
+    found = budgets_of(network, scope, network.sample(60, 1))
+    loads = AgentLoads(network, scope)
     total = np.bincount(loads.arc, found.limits)
     assert (total <= 1).all()
     assert total.max() > 0.99  # nothing that someone could use is left
@@ -158,9 +160,11 @@ def test_budgets_are_of_the_best_agents_on_intervals(network: Instance) -> None:
     assert reached == pytest.approx(best.fun, abs=1e-6)
 
 
-@pytest.mark.parametrize("sees", ["own", "source"])
-def test_no_vector_overloads_a_link_whatever_agents_want(network: Instance, sees: Sees) -> None:
-    members = rough(network, sees)
+@pytest.mark.parametrize("scope", ["own", "source"])
+def test_no_vector_overloads_a_link_whatever_agents_want(
+    network: Instance, scope: AgentScope
+) -> None:
+    members = rough(network, scope)
     vectors = np.concatenate(
         [
             network.sample(4000, 2),
@@ -176,16 +180,16 @@ def test_no_vector_overloads_a_link_whatever_agents_want(network: Instance, sees
 
 
 @pytest.mark.parametrize("others_times", [1.0, 2.0])
-@pytest.mark.parametrize("sees", ["own", "source"])
+@pytest.mark.parametrize("scope", ["own", "source"])
 def test_shares_of_an_agent_do_not_change_with_the_demands_of_others(
-    network: Instance, sees: Sees, others_times: float
+    network: Instance, scope: AgentScope, others_times: float
 ) -> None:
     """Not even where these are beyond the largest, which only others can know."""
-    router = mixed(rough(network, sees))
+    router = mixed(rough(network, scope))
     vectors = network.sample(2000, 6)
     vectors[:50] = network.demand_max
     before = router.predict(vectors)
-    for agent in agents_of(network, sees):
+    for agent in agents_of(network, scope):
         others = [d for d in range(3) if d not in agent.demands]
         changed = vectors.copy()
         changed[:, others] = others_times * network.sample(2000, 7)[:, others]
@@ -259,7 +263,7 @@ def about_of_run(network: Instance) -> dict[str, object]:
 
 
 def solved_router(network: Instance) -> Ensemble:
-    recipe = replace(TINY, sees="source", rounds=1)
+    recipe = replace(TINY, agent_scope="source", rounds=1)
     settings = routing_settings(network, recipe, joint=True)
     return solve(shielded_problem(network, recipe), settings).ensemble
 
@@ -268,7 +272,7 @@ def test_trained_agents_are_better_than_one_split_for_all_demands(network: Insta
     router = solved_router(network)
     local = find_budgets(network, router)
     assert local is not None
-    assert local.sees == "source"
+    assert local.scope == "source"
     vectors = network.sample(2000, 9)
     splits = router.predict(vectors)
     reached = network.compute_utilisation(vectors, splits).max(axis=1)
@@ -279,7 +283,7 @@ def test_trained_agents_are_better_than_one_split_for_all_demands(network: Insta
 
 
 def test_proven_agents_have_weights_of_zero_for_what_they_do_not_see(network: Instance) -> None:
-    recipe = replace(TINY, sees="own")
+    recipe = replace(TINY, agent_scope="own")
     problem = routing_problem(network, recipe)
     outcome = train_certified(
         problem,
@@ -323,11 +327,11 @@ def test_limits_on_sums_are_kept_by_budgets_of_the_box_around(network: Instance)
 
 
 def test_settings_refuse_trees_for_agents_and_budgets_of_other_networks(network: Instance) -> None:
-    with pytest.raises(InvalidSettings, match="members tree with sees own: a tree divides"):
-        RouteSettings(network="abilene", members="tree", sees="own")
+    with pytest.raises(InvalidSettings, match="members tree with agent_scope own: a tree divides"):
+        RouteSettings(network="abilene", members="tree", agent_scope="own")
     with pytest.raises(InvalidInput, match="pairs of an agent and a link"):
         budget_rule(network, "own", np.ones(2))
-    assert RouteSettings(network="abilene", sees="own", layers=3).hidden == (24, 24, 24)
+    assert RouteSettings(network="abilene", agent_scope="own").joint
 
 
 @pytest.mark.parametrize(("load", "strength"), [(0.99, "shielded"), (1.0, "unverified")])
@@ -340,19 +344,17 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
         network="abilene",
         demands=3,
         paths=2,
-        sees="own",
+        agent_scope="own",
         load=load,
         first_steps=30,
         later_steps=10,
         validation=40,
-        shield_inputs=40,
-        timed=10,
         threads=1,
     )
     outcome = perform(APPLICATION, settings, out=tmp_path / "run")
     summary = outcome.summary
     assert outcome.evaluation is not None
-    assert (summary["strength"], summary["sees"]) == (strength, "own")
+    assert (summary["strength"], summary["agent_scope"]) == (strength, "own")
     _, router = load_trained(tmp_path / "run")
     assert isinstance(router, Router)
     vectors = router.instance.sample(50, 3)
@@ -373,18 +375,18 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
 
 
 @pytest.mark.parametrize("demands", [100, 200])  # the larger multiplies by a sparse matrix
-@pytest.mark.parametrize("sees", ["own", "source"])
-def test_loads_of_agents_are_their_own_at_every_size(sees: Sees, demands: int) -> None:
+@pytest.mark.parametrize("scope", ["own", "source"])
+def test_loads_of_agents_are_their_own_at_every_size(scope: AgentScope, demands: int) -> None:
     made = grid(demands)
-    loads = AgentLoads(made, sees)
-    rule = budget_rule(made, sees, np.ones(loads.count))
+    loads = AgentLoads(made, scope)
+    rule = budget_rule(made, scope, np.ones(loads.count))
     rule.check(demands, len(made.path_demand))  # refuses values that disagree with coefficients
     rng = np.random.default_rng(1)
     vectors, splits = made.sample(7, 2), rng.uniform(size=(7, len(made.path_demand)))
     values = loads.values(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
     flows = vectors[:, made.path_demand] * splits
     for number, (agent, arc) in enumerate(zip(loads.agent, loads.arc, strict=True)):
-        own = np.isin(made.path_demand, agents_of(made, sees)[agent].demands)
+        own = np.isin(made.path_demand, agents_of(made, scope)[agent].demands)
         expected = flows[:, own] @ made.incidence[own, arc] / made.capacity[arc]
         np.testing.assert_allclose(values[:, number], expected, rtol=1e-9)
     # and all agents together load a link as the router does

@@ -26,7 +26,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.seeds import generator
 
 RECIPE = Recipe(
-    scenarios=30, priced=100, hidden=(6,), first_steps=150, later_steps=30, batch_size=64, starts=2
+    scenarios=30, priced=100, hidden=(6,), first_steps=150, later_steps=30, batch_size=64
 )
 QUICK = ProofRecipe(rounds=6, cells=20_000)
 TRAINING = ProofTraining(steps=60, batch_size=64, cells=32)

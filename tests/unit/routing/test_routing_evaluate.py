@@ -41,7 +41,6 @@ TINY = RouteSettings(
     first_steps=60,
     later_steps=30,
     batch_size=64,
-    starts=2,
     validation=500,
     baseline=True,
     guarantee="attacked",

@@ -25,7 +25,7 @@ from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate import policy
 from cg4ai.routing.operate.export import policies_of
 from cg4ai.routing.operate.policy_onnx import onnx_model
-from cg4ai.routing.settings import Recipe, Sees
+from cg4ai.routing.settings import AgentScope, Recipe
 from cg4ai.routing.train.agents import agents_of
 from cg4ai.routing.train.problem import routing_problem, routing_settings, shielded_problem
 
@@ -36,8 +36,6 @@ TINY = Recipe(
     first_steps=60,
     later_steps=30,
     batch_size=32,
-    starts=2,
-    ascent_steps=5,
 )
 
 
@@ -52,7 +50,7 @@ def network() -> Instance:
     return instance(graph, 3, 3, load=0.99)
 
 
-Routers = Callable[[Sees, bool], Ensemble]
+Routers = Callable[[AgentScope, bool], Ensemble]
 
 
 @pytest.fixture(scope="module")
@@ -60,22 +58,22 @@ def routers(network: Instance) -> Routers:
     """What sees so much, shielded or not; each trained once."""
 
     @cache
-    def router(sees: Sees, shielded: bool) -> Ensemble:
-        recipe = replace(TINY, sees=sees, rounds=2 if shielded else 1)
+    def router(scope: AgentScope, shielded: bool) -> Ensemble:
+        recipe = replace(TINY, agent_scope=scope, rounds=2 if shielded else 1)
         stated = shielded_problem if shielded else routing_problem
-        settings = routing_settings(network, recipe, joint=shielded, lean=0.0)
+        settings = routing_settings(network, recipe, joint=shielded, prune=0.0)
         return solve(stated(network, recipe), settings).ensemble
 
     return router
 
 
 @pytest.mark.parametrize(
-    ("sees", "shielded"), [("own", True), ("source", True), ("own", False), ("source", False)]
+    ("scope", "shielded"), [("own", True), ("source", True), ("own", False), ("source", False)]
 )
 def test_policies_together_are_the_router(
-    network: Instance, routers: Routers, sees: Sees, shielded: bool
+    network: Instance, routers: Routers, scope: AgentScope, shielded: bool
 ) -> None:
-    trained = routers(sees, shielded)
+    trained = routers(scope, shielded)
     above = network.demand_max * np.random.default_rng(1).uniform(0, 2, (500, 3))
     vectors = np.concatenate([network.sample(500, 3), network.demand_max[None], above])
     whole = trained.predict(vectors, outside="ignore")
@@ -148,7 +146,7 @@ def test_routers_that_see_all_are_refused_with_the_reason(
 ) -> None:
     trained = routers("all", shielded)
     why = "looks at whole loads" if shielded else r"what splits .* reads"
-    with pytest.raises(InvalidInput, match=rf"{why}.*train with --sees own"):
+    with pytest.raises(InvalidInput, match=rf"{why}.*train with --agent-scope own"):
         Router(network).export_agents(trained, tmp_path / "agents")
     assert not (tmp_path / "agents").exists()
 

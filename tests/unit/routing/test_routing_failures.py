@@ -38,6 +38,8 @@ from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import shielded_problem
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 QUICK = Effort(steps=10, validation=40, adversarial=40)
 TINY: dict[str, Any] = {
     "scenarios": 30,
@@ -48,8 +50,6 @@ TINY: dict[str, Any] = {
     "batch_size": 64,
     "rounds": 1,
     "validation": 50,
-    "shield_inputs": 40,
-    "timed": 10,
     "threads": 1,
     "demands": 2,
     "load": 0.6,
@@ -238,7 +238,7 @@ def test_there_is_no_router_for_what_was_not_studied_or_cannot_be_routed(
 
 
 @pytest.mark.parametrize(
-    "kind", [{"members": "tree", "leaves": 4, "guarantee": "certified"}, {"sees": "source"}]
+    "kind", [{"members": "tree", "leaves": 4, "guarantee": "certified"}, {"agent_scope": "source"}]
 )
 def test_routers_of_other_kinds_get_one_of_their_own(tmp_path: Path, kind: dict[str, Any]) -> None:
     """Trees, and agents that do not see all demands."""

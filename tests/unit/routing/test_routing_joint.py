@@ -157,10 +157,9 @@ def test_usual_settings_depend_on_the_kind_of_network() -> None:
     assert one.fill_defaults(15, joint=True).first_steps == 2875
     assert one.fill_defaults(50, joint=True).first_steps == 4000
     assert one.fill_defaults(662, joint=True).first_steps == 500
-    each = RouteSettings(network="abilene", guarantee="certified", layers=2)
-    assert each.hidden == (32, 32)
+    each = RouteSettings(network="abilene", guarantee="certified")
+    assert each.fill_defaults(15, joint=each.joint).hidden == (32,)
     assert each.fill_defaults(15, joint=each.joint).rounds == 12
-    assert RouteSettings(network="abilene", layers=3).hidden == (64, 64, 64)
 
 
 def test_batches_laid_out_for_recorded_steps_are_those_of_single_ones(uneven: Instance) -> None:

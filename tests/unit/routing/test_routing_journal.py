@@ -11,6 +11,7 @@ import pytest
 
 from cg4ai.colgen.pricing.gradient.losses import attack_tolerance
 from cg4ai.colgen.separation import default_separator
+from cg4ai.colgen.tolerances import FEASIBILITY_TOLERANCE
 from cg4ai.compile.problem import Problem
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import SeparationResult
@@ -24,7 +25,7 @@ from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 
 SETTINGS = Settings(row_margin=1e-3)
-MIXTURE = SETTINGS.feasibility_tolerance - SETTINGS.row_margin / 2
+MIXTURE = FEASIBILITY_TOLERANCE - SETTINGS.row_margin / 2
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from cg4ai.routing.train.optimal import best_split, make_safe_rows_at, utilisati
 from cg4ai.routing.train.rare_demands import LeastMlu
 from cg4ai.routing.train.trees import TreeGrower
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
@@ -105,7 +107,7 @@ def test_trained_routers_keep_what_was_asked(made: Instance, members: str) -> No
 def test_shielded_trees_are_measured_like_networks(made: Instance) -> None:
     """Their shield was attacked along slopes, which trees have none of."""
     small = {"leaves": 2, "rounds": 1, "scenarios": 20, "priced": 100, "threads": 1}
-    few = {"validation": 100, "shield_inputs": 400, "timed": 20}
+    few = {"validation": 100}
     asked = RouteSettings(network="abilene", demands=3, members="tree", **small, **few)  # type: ignore[arg-type]
     outcome = perform(APPLICATION, asked)
     assert outcome.summary["strength"] == "shielded"

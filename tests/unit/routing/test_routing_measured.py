@@ -58,6 +58,8 @@ from cg4ai.routing.train.traffic_problem import (
 )
 from cg4ai_checker import verdict
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 NODES = ("D", "A", "C", "B")
 MLU_FIGURES = ("mean_optimal_mlu", "mean_mlu_gap", "max_mlu_gap")
 LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
@@ -261,7 +263,7 @@ def settings(folder: Path, **changes: object) -> RouteSettings:
     np.savez(folder / "t.npz", matrices=given.matrices, nodes=given.nodes, times=given.times)
     usual: dict[str, object] = {"network": str(folder / "ring.csv"), "traffic": folder / "t.npz"}
     usual |= {"paths": 2, "first_steps": 80, "later_steps": 20, "batch_size": 32, "threads": 1}
-    usual |= {"validation": 50, "shield_inputs": 40, "timed": 10, "scenarios": 20}
+    usual |= {"validation": 50, "scenarios": 20}
     return RouteSettings(**(usual | changes))  # type: ignore[arg-type]
 
 
@@ -307,7 +309,7 @@ def test_the_worst_utilisation_is_of_all_vectors_that_the_run_knows(
     """With little effort the headline lay below the optimum that the same report named."""
     app, prepared = Routing(), done.prepared
     made = prepared.instance
-    few = replace(prepared.settings, shield_inputs=4, validation=2, baseline=False)
+    few = replace(prepared.settings, validation=2, baseline=False)
     found = app.evaluate(
         replace(prepared, settings=few),
         app.problem(prepared),

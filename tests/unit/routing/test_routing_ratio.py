@@ -220,11 +220,11 @@ def test_sets_without_a_ratio_are_refused(made: Instance) -> None:
     "given",
     [
         {"ratio": 1.2},
-        {"ratio": 1.2, "least": 0.1, "guarantee": "certified"},
-        {"ratio": 1.2, "least": 0.1, "members": "tree"},
-        {"ratio": 1.2, "least": 0.1, "hose": 0.9},
+        {"ratio": 1.2, "min_demand": 0.1, "guarantee": "certified"},
+        {"ratio": 1.2, "min_demand": 0.1, "members": "tree"},
+        {"ratio": 1.2, "min_demand": 0.1, "hose": 0.9},
         {"ratio_leaves": 5},
-        {"ratio": 0.9, "least": 0.1},
+        {"ratio": 0.9, "min_demand": 0.1},
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:

@@ -26,6 +26,8 @@ from cg4ai.routing.train.joint import JointPricer, joint_network
 from cg4ai.routing.train.problem import capacity, first_request, shielded_problem
 from cg4ai.rules.guards import guard_of
 
+pytestmark = pytest.mark.usefixtures("quick_evaluation")
+
 
 @pytest.fixture(scope="module")
 def geant() -> Instance:
@@ -75,13 +77,9 @@ def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
 
 def test_given_numbers_of_vectors_stay_as_they_are() -> None:
     asked = RouteSettings(network="geant")
-    usual = asked.fill_sample_sizes(1386)
-    assert (usual.validation, usual.shield_inputs, usual.timed) == (1443, 2886, 288)
-    assert (asked.fill_sample_sizes(45).validation, asked.fill_sample_sizes(45).timed) == (
-        10_000,
-        1000,
-    )
-    given = replace(asked, validation=7, shield_inputs=9, timed=3)
+    assert asked.fill_sample_sizes(1386).validation == 1443
+    assert asked.fill_sample_sizes(45).validation == 10_000
+    given = replace(asked, validation=7)
     assert given.fill_sample_sizes(10**6) == given
 
 
@@ -180,7 +178,7 @@ def test_a_whole_network_runs_from_command_to_certificate(
     source.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
     out = tmp_path / "run"
     few = {"first_steps": 60, "later_steps": 20, "batch_size": 64, "scenarios": 30, "priced": 100}
-    few |= {"validation": 100, "shield_inputs": 40, "timed": 10}
+    few |= {"validation": 100}
     options = [part for one in few.items() for part in ("--set", "{}={}".format(*one))]
     code = main(["route", str(source), "--demands", "all", "--out", str(out), "--quiet", *options])
     assert code == 0

@@ -101,7 +101,6 @@ class TrainSettings(CheckedSettings):
     )
     activation: str = hidden_setting("auto")
     objective: str = hidden_setting("mixture")
-    group: int = hidden_setting(1, least=1)
     learning_rate: float = hidden_setting(0.02)
     batch_size: int | None = hidden_setting(None, least=1)
     output_limit: float | None = hidden_setting(20.0)

@@ -259,7 +259,7 @@ class Router(TrainedDefaults):
         if self.agents and fallback < np.inf:
             raise InvalidInput(
                 "a fallback needs all demands at once, and an agent knows only some; leave it "
-                "out, or train with --sees all"
+                "out, or train with --agent-scope all"
             )
         return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 

@@ -171,7 +171,7 @@ def _tried(instance: Instance, *, beyond: bool) -> Array:
 def _refusal(why: str) -> str:
     return (
         f"this router cannot be taken apart into agents: {why}, so what one node does depends on "
-        "the demands of others; train with --sees own or --sees source"
+        "the demands of others; train with --agent-scope own or --agent-scope source"
     )
 
 
@@ -309,7 +309,7 @@ def _shield(
     instance: Instance, shield: Shield, local: BudgetShields, paths: list[int]
 ) -> dict[str, Any]:
     """The anchor and the budgets of one node's paths."""
-    loads = AgentLoads(instance, local.sees).per_flow.T  # (rules, P)
+    loads = AgentLoads(instance, local.scope).per_flow.T  # (rules, P)
     rules = np.flatnonzero(loads[:, paths].any(axis=1))
     anchor = shield.anchor.state().arrays["values"][0]
     links = [local.totals.names[arc] for arc in local.totals.of_rule[rules]]

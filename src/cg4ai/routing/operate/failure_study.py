@@ -105,7 +105,7 @@ def load_whole_router(folder: Path) -> WholeRouter:
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
     # it is another device that counts here, and this machine may lack the one of training
     return WholeRouter(
-        described.instance, RouteSettings.from_mapping(stored | {"device": "cpu"}), router
+        described.instance, RouteSettings.from_stored(stored | {"device": "cpu"}), router
     )
 
 

@@ -197,7 +197,7 @@ def _router(
     runs.write_arrays(folder / ARRAYS, arrays)
     proof = _checked(folder, written)
     return {
-        **_judged(measured, proof, local=recipe.sees != "all"),
+        **_judged(measured, proof, local=recipe.agent_scope != "all"),
         "level": made.level,
         **measured,
         "members": len(router),
@@ -232,7 +232,6 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
         ratio=None,  # it is about the optimum without the failure
         ratio_leaves=None,
         hidden=asked.hidden if asked.joint else (),
-        layers=None,
     )
 
 

@@ -108,9 +108,14 @@ def describe_guarantee(summary: Mapping[str, Any]) -> str:
     return " ".join(parts)
 
 
+def get_scope(summary: Mapping[str, Any]) -> str:
+    """What those who split demands read; versions before 0.8 called it what they see."""
+    return str(summary.get("agent_scope", summary.get("sees", "all")))
+
+
 def _established(summary: Mapping[str, Any]) -> str:
     """In one sentence, why no demand vector of the set overloads a link."""
-    strength, sees = Strength(summary["strength"]), summary.get("sees", "all")
+    strength, scope = Strength(summary["strength"]), get_scope(summary)
     if strength is Strength.CERTIFIED:
         proof = summary.get("certificate") or summary["proof"]  # `certify` writes the former alone
         cells = "leaves" if summary["members"] == "tree" else "cells"
@@ -121,9 +126,9 @@ def _established(summary: Mapping[str, Any]) -> str:
     if strength is Strength.SHIELDED:
         return (
             "No demand vector of the set can overload a link (shielded: where "
-            f"{MOVED[sees]} a constant split that fits the whole set)."
+            f"{MOVED[scope]} a constant split that fits the whole set)."
         )
-    if strength is Strength.UNVERIFIED and sees != "all":
+    if strength is Strength.UNVERIFIED and scope != "all":
         return (
             "NOT PROVEN: no overload was found, but the checker accepts no proof that the agents' "
             "budgets fit the capacities. Ask for a smaller --load, which leaves room for one."

@@ -19,7 +19,7 @@ from cg4ai.routing.demands.scaling import (
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.operate.later_traffic import OURS, describe_judged_traffic, make_rows
 from cg4ai.routing.pages.chapters import write_chapters
-from cg4ai.routing.pages.guarantees import list_findings, set_of
+from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
 from cg4ai.routing.prove.attack import FEASIBLE
 
 MIXES_SAID = {
@@ -121,7 +121,7 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
         f"{summary['network']} has {number_of(summary['links'], 'link')} in use. {worst} loads "
         f"some link to {format_both(summary['corner_mlu'], factor, '.6g')}."
     )
-    yield from AGENTS.get(summary.get("sees", "all"), [])
+    yield from AGENTS.get(get_scope(summary), [])
     if _from_traffic(summary):
         as_given = "; capacities are as given" if factor == 1.0 else ""
         yield f"Demands are in the units of the traffic{as_given}."

@@ -13,12 +13,15 @@ from cg4ai.colgen import BlackBox, GradientAscent, region_violations
 from cg4ai.data import Array
 from cg4ai.guarantees import Strength
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import Recipe, RouteSettings
+from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Linear
 
 FEASIBLE = 1 + 1e-6  # the highest utilisation that still counts as kept
 UNROUTED = 1e-9  # by so much the shares of a demand may miss one, by rounding
+ATTACK_STARTS, ATTACK_STEPS = 64, 60  # of gradient ascent, for each link
+ATTACK_VECTORS = 10_000  # drawn at random
+NLOPT_STARTS = 10  # the worst of what was found
 ALL_VERTICES = 20  # up to so many demands every vertex of the box is looked at
 
 
@@ -49,10 +52,10 @@ def attack(
     ensemble: Ensemble,
     *,
     seed: int,
-    starts: int = 64,
-    steps: int = 60,
-    random: int = 10_000,
-    nlopt_starts: int = 10,
+    starts: int = ATTACK_STARTS,
+    steps: int = ATTACK_STEPS,
+    random: int = ATTACK_VECTORS,
+    nlopt_starts: int = NLOPT_STARTS,
     vertices: int = 2**ALL_VERTICES,
     deadline: Deadline | None = None,
 ) -> Attack:
@@ -101,10 +104,8 @@ def attack(
     )
 
 
-def timed_attack(
-    instance: Instance, ensemble: Ensemble, settings: RouteSettings, *, seed: int, review: Review
-) -> Attack:
-    """The attack with the effort of the settings; under a time limit the part that fits.
+def timed_attack(instance: Instance, ensemble: Ensemble, *, seed: int, review: Review) -> Attack:
+    """The attack with the usual effort; under a time limit the part that fits.
 
     The worst of all that was found is kept, with the effort of the last portion.
     """
@@ -114,10 +115,10 @@ def timed_attack(
             instance,
             ensemble,
             seed=seed,
-            starts=_part(settings.attack_starts, share),
-            steps=settings.attack_steps,
-            random=_part(settings.attack_vectors, share),
-            nlopt_starts=_part(settings.nlopt_starts, share),
+            starts=_part(ATTACK_STARTS, share),
+            steps=ATTACK_STEPS,
+            random=_part(ATTACK_VECTORS, share),
+            nlopt_starts=_part(NLOPT_STARTS, share),
             vertices=_part(2**ALL_VERTICES, share),
             deadline=review.deadline,
         )

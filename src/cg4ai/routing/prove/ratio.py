@@ -61,8 +61,8 @@ def check_box(instance: Instance) -> Box:
         )
     if not (region.lower > 0).all():
         raise InvalidInput(
-            "a ratio to the optimum needs demands above zero: give --least, e.g. 0.1 for demands "
-            "of at least a tenth of their largest"
+            "a ratio to the optimum needs demands above zero: give --min-demand, e.g. 0.1 for "
+            "demands of at least a tenth of their largest"
         )
     demands, paths = len(instance.demand_max), len(instance.path_demand)
     if demands * paths > MOST:

@@ -15,7 +15,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.guarantees import AffineMap, check_given
 from cg4ai.members import ConstantMembers, NetworkArchitecture, Shield, SideBySideArchitecture
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import Sees
+from cg4ai.routing.settings import AgentScope
 from cg4ai.routing.train.agents import (
     AgentLoads,
     agents_of,
@@ -36,7 +36,7 @@ from cg4ai.solvers import LinearProgram
 
 
 def local_networks(
-    instance: Instance, sees: Sees, *, hidden: tuple[int, ...]
+    instance: Instance, scope: AgentScope, *, hidden: tuple[int, ...]
 ) -> SideBySideArchitecture:
     """A network for each demand, of the demands that its agent sees."""
     lower, upper = instance.region.bounds()
@@ -51,31 +51,31 @@ def local_networks(
         shift=(lower + upper) / 2,
         scale=(upper - lower) / np.sqrt(12),
     )
-    return SideBySideArchitecture(network, compute_sight(instance, sees), sizes)
+    return SideBySideArchitecture(network, compute_sight(instance, scope), sizes)
 
 
-def budget_shield(instance: Instance, sees: Sees, samples: Array) -> Shield:
+def budget_shield(instance: Instance, scope: AgentScope, samples: Array) -> Shield:
     """Every agent is moved towards its part of one constant split where it exceeds a budget.
 
     The shares of a demand move together, so that they still sum to one.
     """
-    found = budgets_of(instance, sees, samples)
-    rule = budget_rule(instance, sees, found.limits)
+    found = budgets_of(instance, scope, samples)
+    rule = budget_rule(instance, scope, found.limits)
     # also where another agent's demands leave the box, of which this one knows nothing
     guard = replace(guard_of(rule, len(found.split)), everywhere=True)
     size = len(instance.demand_max)
     check_given((guard,), AffineMap.constant(found.split, size))
     coupled = tuple(tuple(int(path) for path in block) for block in instance.blocks)
     shield = Shield(ConstantMembers(found.split[None], size), (guard,), coupled)
-    _check_local(instance, sees, shield)
+    _check_local(instance, scope, shield)
     return shield
 
 
-def _check_local(instance: Instance, sees: Sees, shield: Shield) -> None:
+def _check_local(instance: Instance, scope: AgentScope, shield: Shield) -> None:
     """Whatever moves together belongs to one agent, or its shares would depend on another's."""
     moved = shield.blending.components
     owner = np.zeros(len(instance.demand_max), np.int64)
-    for number, agent in enumerate(agents_of(instance, sees)):
+    for number, agent in enumerate(agents_of(instance, scope)):
         owner[list(agent.demands)] = number
     pairs = np.unique(np.stack([moved, owner[instance.path_demand]]), axis=1)
     ruled = set(moved[shield.guards[0].find_read_outputs(len(moved)).any(axis=0)].tolist())
@@ -99,7 +99,7 @@ class Budgets:
     split: Array
 
 
-def budgets_of(instance: Instance, sees: Sees, samples: Array) -> Budgets:
+def budgets_of(instance: Instance, scope: AgentScope, samples: Array) -> Budgets:
     """Budgets of least mean MLU over `samples` (N, D); what they leave of a link is shared out.
 
     Refused where the largest demands do not fit all at once: agents cannot know that they never
@@ -108,18 +108,18 @@ def budgets_of(instance: Instance, sees: Sees, samples: Array) -> Budgets:
     level = find_bottleneck(instance).mlu
     if level > 1 + TOLERANCE:
         raise InvalidInput(
-            f"agents that see {sees} demands cannot be shielded on this set: all demands at their "
+            f"agents that see {scope} demands cannot be shielded on this set: all demands at their "
             f"largest load a link {level:.3g} times its capacity, a shield that rules this out "
             "would need to know all demands, and budgets of single agents must fit there; ask for "
-            "--guarantee certified, for --sees all, or for a smaller --load"
+            "--guarantee certified, for --agent-scope all, or for a smaller --load"
         )
     program = _Intervals(instance, samples[:SCENARIOS], most=max(level, 1.0 - SAFETY))
     shares = program.solve()  # (K, P)
     full = utilisation_per_share(instance)
     reached = (program.ends * shares)[:, :, None] * full  # (K, P, A)
-    loads = AgentLoads(instance, sees)
+    loads = AgentLoads(instance, scope)
     own = _of_demands(instance, reached).max(axis=0)  # (D, A)
-    of_agents = [own[list(agent.demands)].sum(axis=0) for agent in agents_of(instance, sees)]
+    of_agents = [own[list(agent.demands)].sum(axis=0) for agent in agents_of(instance, scope)]
     limits = np.stack(of_agents)[loads.agent, loads.arc]
     return Budgets(_shared_out(instance, loads, limits), shares[-1])
 

@@ -19,12 +19,12 @@ from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.guarantees import Totals
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import Sees
+from cg4ai.routing.settings import AgentScope
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import AffineRules, Box, Linear
 
 RULE = "capacity by budgets"
-LOCAL: tuple[Sees, ...] = ("own", "source")
+LOCAL: tuple[AgentScope, ...] = ("own", "source")
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Agent:
     demands: tuple[int, ...]
 
 
-def agents_of(instance: Instance, sees: Sees) -> tuple[Agent, ...]:
+def agents_of(instance: Instance, scope: AgentScope) -> tuple[Agent, ...]:
     """An agent for each demand (own), for each node that sends (source), or one for all."""
-    if sees == "own":
+    if scope == "own":
         return tuple(Agent(name, (at,)) for at, name in enumerate(instance.demand_names))
-    if sees == "source":
+    if scope == "source":
         found: dict[str, list[int]] = {}
         for number, (source, _) in enumerate(instance.ends):
             found.setdefault(source, []).append(number)
@@ -47,11 +47,11 @@ def agents_of(instance: Instance, sees: Sees) -> tuple[Agent, ...]:
     return (Agent("all", tuple(range(len(instance.demand_max)))),)
 
 
-def compute_sight(instance: Instance, sees: Sees) -> NDArray[np.bool_]:
+def compute_sight(instance: Instance, scope: AgentScope) -> NDArray[np.bool_]:
     """(D, D): whether what splits a demand (row) reads another (column)."""
     count = len(instance.demand_max)
     seen = np.zeros((count, count), bool)
-    for agent in agents_of(instance, sees):
+    for agent in agents_of(instance, scope):
         seen[np.ix_(agent.demands, agent.demands)] = True
     return seen
 
@@ -62,9 +62,9 @@ class AgentLoads(Utilisation):
     `agent`, `arc` (L,) say which; agents come one after the other.
     """
 
-    def __init__(self, instance: Instance, sees: Sees) -> None:
+    def __init__(self, instance: Instance, scope: AgentScope) -> None:
         whole, columns, agents, arcs = instance.incidence / instance.capacity, [], [], []
-        for number, agent in enumerate(agents_of(instance, sees)):
+        for number, agent in enumerate(agents_of(instance, scope)):
             own = np.isin(instance.path_demand, agent.demands)
             for arc in np.flatnonzero(whole[own].any(axis=0)).tolist():
                 columns.append(np.where(own, whole[:, arc], 0.0))
@@ -81,13 +81,13 @@ def make_bounding_box(instance: Instance) -> Box:
     return region if isinstance(region, Box) else region.box
 
 
-def budget_rule(instance: Instance, sees: Sees, budgets: Array) -> Linear:
+def budget_rule(instance: Instance, scope: AgentScope, budgets: Array) -> Linear:
     """Every agent within its budget on every link: `budgets` (L,), as `AgentLoads` orders them."""
-    loads = AgentLoads(instance, sees)
+    loads = AgentLoads(instance, scope)
     if np.shape(budgets) != (loads.count,):
         raise InvalidInput(
             f"there are {loads.count} pairs of an agent and a link that it can use, got "
-            f"{np.shape(budgets)} budgets; give those of this network and --sees {sees}"
+            f"{np.shape(budgets)} budgets; give those of this network and --agent-scope {scope}"
         )
     return Linear(
         make_bounding_box(instance),
@@ -103,7 +103,7 @@ def budget_rule(instance: Instance, sees: Sees, budgets: Array) -> Linear:
 class BudgetShields:
     """What the shields of agents keep: their rule, and how its parts add up to capacities."""
 
-    sees: Sees
+    scope: AgentScope
     rule: Linear
     rule_names: list[str]
     totals: Totals
@@ -114,19 +114,19 @@ def find_budgets(instance: Instance, ensemble: Ensemble) -> BudgetShields | None
     for guard in ensemble.guards:
         if guard.name != RULE or not isinstance(guard.rules, AffineRules):
             continue
-        for sees in LOCAL:
-            loads = AgentLoads(instance, sees)
+        for scope in LOCAL:
+            loads = AgentLoads(instance, scope)
             if loads.count != len(guard.rules.limit):
                 continue
-            rule = budget_rule(instance, sees, guard.rules.limit)
+            rule = budget_rule(instance, scope, guard.rules.limit)
             rule.check(ensemble.input_size, ensemble.output_size)
             if rule.normal_form is not None and rule.normal_form.digest == guard.rules.digest:
-                names = [agent.name for agent in agents_of(instance, sees)]
+                names = [agent.name for agent in agents_of(instance, scope)]
                 links = [f"link {source}->{target}" for source, target in instance.arcs]
                 said = [
                     f"{names[agent]} on {links[arc]}"
                     for agent, arc in zip(loads.agent, loads.arc, strict=True)
                 ]
                 totals = Totals(links, loads.arc, np.ones(len(links)))
-                return BudgetShields(sees, rule, said, totals)
+                return BudgetShields(scope, rule, said, totals)
     return None

@@ -51,6 +51,7 @@ from cg4ai.routing.train.optimal import utilisation_per_share
 from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.rules import Linear, guard_of
 
+STAGES = 3  # how often a network corrects its splits by the loads that they cause
 FIRST_ANSWER = 0.3  # how strongly an untrained network answers the fullest link
 REFRESHED = 250  # steps between two searches for the vectors that are served worst
 SCREENED = 16_384  # vectors looked at in each search
@@ -65,7 +66,7 @@ EASY = 0.3  # share of the steps before the first search: at first every vector 
 
 
 def joint_network(
-    instance: Instance, *, hidden: tuple[int, ...], stages: int
+    instance: Instance, *, hidden: tuple[int, ...], stages: int = STAGES
 ) -> FeedbackArchitecture:
     """All demands in, the splits of all demands out."""
     lower, upper = instance.region.bounds()

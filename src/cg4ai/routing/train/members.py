@@ -32,7 +32,7 @@ from cg4ai.members import (
     Parameters,
 )
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import Sees
+from cg4ai.routing.settings import AgentScope
 from cg4ai.routing.train.agents import compute_sight
 from cg4ai.routing.train.rare_demands import GapTail
 
@@ -43,7 +43,7 @@ NO_PATH = -1e4  # a logit whose softmax is exactly 0 in float64
 class SplitNetwork(ArchitectureDefaults):
     """A network per demand: demands in, a softmax over that demand's paths out.
 
-    Of demands that it does not see, as `sees` says, its weights are exactly zero. Demands with
+    Of demands that it does not see, as `scope` says, its weights are exactly zero. Demands with
     fewer paths than the most have outputs to spare: their logits are set so low that their share is
     exactly 0 and never moves.
     """
@@ -51,12 +51,12 @@ class SplitNetwork(ArchitectureDefaults):
     instance: Instance
     hidden: tuple[int, ...] = (32,)
     skip: bool = True
-    sees: Sees = "all"
+    scope: AgentScope = "all"
 
     @cached_property
     def sight(self) -> InputMask | None:
         """What each network sees, where that is not all."""
-        return None if self.sees == "all" else InputMask(compute_sight(self.instance, self.sees))
+        return None if self.scope == "all" else InputMask(compute_sight(self.instance, self.scope))
 
     @cached_property
     def network(self) -> NetworkArchitecture:
@@ -124,9 +124,7 @@ class RoutingPricer(ArchitecturePricer):
     headroom: float = 0.002
     hard: float = 0.25
     attack_every: int = 1000
-    attack_weight: float = 0.02
     refresh_every: int = 20
-    multiplier_rate: float = 0.02
     row_limit: int = 256
     restarts: int = 1
 
@@ -146,9 +144,7 @@ class RoutingPricer(ArchitecturePricer):
             finish=0.0,
             warm_starts=1 if warm else 0,
             attack_every=self.attack_every,
-            attack_weight=self.attack_weight,
             refresh_every=self.refresh_every,
-            multiplier_rate=self.multiplier_rate,
             row_limit=self.row_limit,
         )
         if warm and request.ensemble is not None:

@@ -36,7 +36,7 @@ from cg4ai.routing.demands.scaling import rule_name
 from cg4ai.routing.demands.sets import MIXES, MixedDemands
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.ratio import RatioArchitecture
-from cg4ai.routing.settings import LEAN, Recipe
+from cg4ai.routing.settings import USUAL_PRUNE, Recipe
 from cg4ai.routing.train.agent_members import budget_shield, local_networks
 from cg4ai.routing.train.anchors import anchor
 from cg4ai.routing.train.effort import (
@@ -55,6 +55,7 @@ from cg4ai.rules import Linear, Rows, RowSet
 
 # of the worst MLU of the set, since volumes as given may load links but a little: what rare vectors
 # may lose uncounted, and by how much a member must improve the mean
+SEPARATION_STARTS, SEPARATION_STEPS = 8, 25  # of the search inside the loop, for each link
 ALLOWED, EPSILON = 0.04, 1e-6
 NEAR_CORNER = 0.1  # share of a shielded network's training where hardly any room is left,
 OTHERS = 0.1  # and that of sparse, of lognormal and of gravity demands
@@ -78,8 +79,8 @@ def capacity(instance: Instance, recipe: Recipe) -> Linear:
     wide = is_on_gpu(recipe)
     search = (
         GradientAscent(
-            starts=recipe.starts * (4 if wide else 1),
-            steps=math.ceil(recipe.ascent_steps / (2 if wide else 1)),
+            starts=SEPARATION_STARTS * (4 if wide else 1),
+            steps=math.ceil(SEPARATION_STEPS / (2 if wide else 1)),
             vertices=512,
         )
         if recipe.separator == "ascent"
@@ -100,7 +101,7 @@ def routing_settings(
     recipe: Recipe,
     *,
     time_limit_s: float = np.inf,
-    lean: float = LEAN,
+    prune: float = USUAL_PRUNE,
     joint: bool = False,
 ) -> Settings:
     """The loop's settings for routing; one set for all networks.
@@ -121,7 +122,7 @@ def routing_settings(
         cuts_per_round=64,
         guarantee="attacked",  # the router as a whole is shielded, or proven
         final_weights="vertex",
-        lean=lean,
+        prune=prune,
         time_limit_s=time_limit_s,
         seed=recipe.seed,
         device=recipe.device,
@@ -138,7 +139,7 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     # the best anchor uses all room at the corner, where it could then offset no one's excess
     anchors = [anchor(instance, sample, reserve=share) for share in (choose_margin(instance), 1.0)]
     pricer = RoutingPricer(
-        SplitNetwork(instance, hidden=recipe.hidden, skip=recipe.skip, sees=recipe.sees),
+        SplitNetwork(instance, hidden=recipe.hidden, scope=recipe.agent_scope),
         first=Training(recipe.first_steps, learning_rate=0.01, schedule="onecycle"),
         later=Training(
             recipe.later_steps * (2 if is_on_gpu(recipe) else 1),
@@ -169,12 +170,12 @@ def shielded_problem(
     """
     recipe = (recipe or Recipe()).fill_defaults(len(instance.demand_max), joint=True)
     sample = _scenarios(instance, recipe)
-    if recipe.sees == "all":
+    if recipe.agent_scope == "all":
         shield = capacity_shield(instance, capacity(instance, recipe), sample)
     else:
-        shield = budget_shield(instance, recipe.sees, sample)
+        shield = budget_shield(instance, recipe.agent_scope, sample)
     # agents cannot tell rare vectors from others: what is done for these costs them everywhere
-    corner, others = (NEAR_CORNER, OTHERS) if recipe.sees == "all" else (0.0, 0.0)
+    corner, others = (NEAR_CORNER, OTHERS) if recipe.agent_scope == "all" else (0.0, 0.0)
     objective = _objective(instance, recipe, sample, corner=corner, others=others)
     pricers: dict[str, Pricer] = {}
     if recipe.members != "tree":
@@ -220,20 +221,20 @@ def _tree_pricer(
 def _joint_pricer(
     instance: Instance, recipe: Recipe, shield: Shield, ratio: Shield | None
 ) -> JointPricer:
-    network: Architecture = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
-    if recipe.sees != "all":
-        network = local_networks(instance, recipe.sees, hidden=recipe.hidden)
+    network: Architecture = joint_network(instance, hidden=recipe.hidden)
+    if recipe.agent_scope != "all":
+        network = local_networks(instance, recipe.agent_scope, hidden=recipe.hidden)
     if ratio is not None:
         network = RatioArchitecture(network, ratio)
     demands = len(instance.demand_max)
-    wide = recipe.sees == "all" and is_joint_wide(demands, recipe.device)
+    wide = recipe.agent_scope == "all" and is_joint_wide(demands, recipe.device)
     rate = joint_rate(demands, wide=wide)
     return JointPricer(
         ShieldedArchitecture(network, shield),
         first=Training(recipe.first_steps, learning_rate=rate, schedule="onecycle"),
         later=Training(recipe.later_steps, learning_rate=rate / 2, schedule="onecycle"),
         batch_size=recipe.batch_size,
-        hard=HARD if recipe.sees == "all" else 0.0,
+        hard=HARD if recipe.agent_scope == "all" else 0.0,
     )
 
 
@@ -296,7 +297,7 @@ def _objective(
     )
     least = float(tail.least(torch.as_tensor(scenarios)).mean())
     # agents cannot help rare large gaps, which would then outweigh all that they can
-    counted = tail if recipe.sees == "all" else None
+    counted = tail if recipe.agent_scope == "all" else None
     pieces = Utilisation(instance)
     return Epigraph(scenarios, pieces, sampler=fresh, tail=counted, least=least, groups=groups)
 

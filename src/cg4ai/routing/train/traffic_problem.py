@@ -171,7 +171,7 @@ def traffic_problem(instance: Instance, measured: MeasuredTraffic, recipe: Recip
     scenarios = np.concatenate([sample, beside.numpy()])
     groups = np.repeat([0, 1], [len(sample), len(beside)])
     tail = RatioTail(instance, least, device=recipe.device, drawn=drawn, pieces=pieces)
-    network = joint_network(instance, hidden=recipe.hidden, stages=recipe.stages)
+    network = joint_network(instance, hidden=recipe.hidden)
     split = shield.anchor.outputs(torch.zeros(1, len(instance.demand_max), dtype=torch.float64))
     network = replace(network, start=split[0, 0].cpu().numpy())
     pricer = JointPricer(

@@ -12,6 +12,7 @@ from pricing_requests import make_request, point_rows
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
+from cg4ai.colgen.pricing.gradient import losses
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.reduced_cost import compute_reduced_costs
@@ -373,15 +374,14 @@ def test_output_limit_scales_members_down_on_all_known_inputs() -> None:
         assert bool((largest > 0.99 * limit).all()) == bites
 
 
-def test_restarts_are_independent_of_each_other() -> None:
+def test_restarts_are_independent_of_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pricer's first restarts do not change when others are trained beside them."""
+    monkeypatch.setattr(losses, "TRAINED_IN", torch.float64)
     request = classes_request()
     architecture = _Fixed()
     training = Training(steps=120, learning_rate=0.05, patience=9)
     few, many = (
-        GradientPricer(architecture, restarts=count, training=training, dtype=torch.float64)
-        .price(request)
-        .members
+        GradientPricer(architecture, restarts=count, training=training).price(request).members
         for count in (1, 4)
     )
     assert few is not None

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from cg4ai.colgen.pricing.gradient import losses
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.gradient.violations import FALL, PLACES, ViolationPool
@@ -89,7 +90,6 @@ def trained(**changes):
         blend=1.0,
         headroom=0.005,
         finish=0.0,
-        multiplier_rate=0.5,
     )
     pricer = replace(pricer, **changes)
     LIMIT.check(2, 1)
@@ -117,7 +117,8 @@ def largest(mixture):
         return float(mixture.outputs(torch.as_tensor(grid)).max())
 
 
-def test_training_with_a_pool_keeps_the_rule_nearly():
+def test_training_with_a_pool_keeps_the_rule_nearly(monkeypatch):
+    monkeypatch.setattr(losses, "MULTIPLIER_RATE", 0.5)
     free = largest(trained())
     kept = largest(trained(attack_every=200, refresh_every=10))
     assert free > 1.7

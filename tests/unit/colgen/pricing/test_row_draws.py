@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pricing_requests import make_request, point_rows
 
+from cg4ai.colgen.pricing.gradient import losses
 from cg4ai.colgen.pricing.gradient.cuda_graphs import build_segmented_training
 from cg4ai.colgen.pricing.gradient.losses import Trainer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
@@ -112,6 +113,11 @@ def full_terms(pricer, request, parameters):
     return hinge, priced
 
 
+@pytest.fixture(autouse=True)
+def in_double_precision(monkeypatch):
+    monkeypatch.setattr(losses, "TRAINED_IN", torch.float64)
+
+
 def trainer_of(pricer, rows, guide):
     objective = Supervised(INPUTS, LABELS, "none", "mixture")
     request = make_request(objective, rows, duals=guide, loss_weight=0.0)
@@ -126,7 +132,6 @@ PRICER = GradientPricer(
     row_limit=10,
     row_weight=3.0,
     headroom=0.3,
-    dtype=torch.float64,
 )
 
 

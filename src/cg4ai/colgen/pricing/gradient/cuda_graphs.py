@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cg4ai import clock
+from cg4ai.colgen.pricing.gradient import losses
 from cg4ai.colgen.pricing.gradient.losses import ATTACK_ROWS, WINDOW, Trainer
 from cg4ai.colgen.pricing.gradient.rows import SimpleRows, join_rows
 from cg4ai.colgen.pricing.gradient.training import (
@@ -118,7 +119,7 @@ class SegmentedTraining:
                 for name in PARTS
                 if getattr(drawn[0], name) is not None
             }
-        place, dtype = trainer.request.device, trainer.pricer.dtype
+        place, dtype = trainer.request.device, losses.TRAINED_IN
         batch = trainer.objective.batch(steps * size, self.on_device, device=place, dtype=dtype)
         order = torch.randperm(steps * size, generator=self.on_device, device=place)
         return {"inputs": batch.inputs[order].reshape(steps, size, -1)}

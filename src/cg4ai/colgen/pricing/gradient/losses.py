@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 MEMORY = 64  # batches of rows remembered in one pricing call
 WINDOW = 6  # of which so many are trained on at each step
 ATTACK_ROWS = 64  # rows kept of one attack at most
+ATTACK_WEIGHT = 0.02  # of the hinge at each input found, where they are not followed
+MULTIPLIER_RATE = 0.02  # step of the dual ascent on violations at inputs that are followed
+TRAINED_IN = torch.float32
 CHUNK = 8192  # inputs at which all members are evaluated at once
 
 
@@ -89,7 +92,7 @@ class Trainer:
                 requirement,
                 outputs=self._group_outputs,
                 output_size=self.layout.output_size,
-                rate=self.pricer.multiplier_rate,
+                rate=MULTIPLIER_RATE,
                 headroom=self.pricer.headroom,
                 seed=derive_seed(self.request.seed, number, "pool"),
             )
@@ -98,7 +101,7 @@ class Trainer:
         }
 
     def _group_outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
-        x = inputs.to(dtype=self.pricer.dtype, device=self.request.device)
+        x = inputs.to(dtype=TRAINED_IN, device=self.request.device)
         return self.average_over_group(self.joint(self.pricer.architecture.forward(parameters, x)))
 
     def _ready(self, entry: Weighted) -> ReadyRows:
@@ -106,7 +109,7 @@ class Trainer:
         return prepare_rows(entry, self.tensor, headroom=pricer.headroom, weight=pricer.row_weight)
 
     def _remember(self, rows: Rows) -> None:
-        found = self._hinged(rows, np.full(len(rows), self.pricer.attack_weight))
+        found = self._hinged(rows, np.full(len(rows), ATTACK_WEIGHT))
         self.memory = [*self.memory, found][-MEMORY:]
 
     def _hinged(self, rows: Rows, weights: Array) -> ReadyRows:
@@ -180,18 +183,18 @@ class Trainer:
                 self._remember(rows)
 
     def tensor(self, array: Array) -> Tensor:
-        return torch.as_tensor(array, dtype=self.pricer.dtype, device=self.request.device)
+        return torch.as_tensor(array, dtype=TRAINED_IN, device=self.request.device)
 
     def batch(self, size: int | None) -> tuple[Batch, Tensor | None]:
         """Training inputs, and the current mixture's outputs there if it is blended in."""
         pricer, request = self.pricer, self.request
-        batch = self.objective.batch(size, self.made, device=request.device, dtype=pricer.dtype)
+        batch = self.objective.batch(size, self.made, device=request.device, dtype=TRAINED_IN)
         if request.ensemble is None or pricer.blend == 1 or self.objective.kind == "average":
             return batch, None
         if batch.positions is not None:
             return batch, self._now[batch.positions.to(request.device)]
         with torch.no_grad():
-            now = request.ensemble.outputs(batch.inputs.to(torch.float64)).to(pricer.dtype)
+            now = request.ensemble.outputs(batch.inputs.to(torch.float64)).to(TRAINED_IN)
         return batch, now
 
     @cached_property

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from cg4ai.colgen.pricing.defaults import ArchitecturePricer
+from cg4ai.colgen.pricing.gradient import losses
 from cg4ai.colgen.pricing.gradient.cuda_graphs import (
     NotRecorded,
     build_segmented_training,
@@ -61,10 +62,9 @@ class GradientPricer(ArchitecturePricer):
     attack_every: during guided training, search the regions of all requirements for inputs that
         the group itself violates, every so many steps, and train on what is found: 0 never.
         Rows of the master alone show what the mixture violates, which an anchor may hide.
-    attack_weight: of the hinge at each input found that way, without `refresh_every`.
     refresh_every: 0, or every so many steps, of which `attack_every` must be a multiple: follow
-        the inputs found as the group changes, and give each rule a multiplier by dual ascent of
-        step `multiplier_rate` on its worst violation there (see `ViolationPool`).
+        the inputs found as the group changes, and give each rule a multiplier by dual ascent on
+        its worst violation there (see `ViolationPool`).
     row_limit: at most this many rows of the master are in one training step. Of more, every step
         draws as many: row j with chance p_j = min(1, c w_j), where w_j is its weight, and it then
         weighs 1/p_j times as much, so that the mean over draws is the hinge over all rows and the
@@ -88,11 +88,8 @@ class GradientPricer(ArchitecturePricer):
     output_limit: float | None = None
     limit_inputs: Array | None = None
     attack_every: int = 0
-    attack_weight: float = 0.2
     refresh_every: int = 0
-    multiplier_rate: float = 1.0
     row_limit: int = 4096
-    dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         for name, low in (("restarts", 1), ("group", 1), ("warm_starts", 0), ("row_limit", 1)):
@@ -244,7 +241,8 @@ class GradientPricer(ArchitecturePricer):
         count = self.restarts * self.group * len(layout)
         fresh = self.architecture.initialise(count, made)
         parameters = {
-            name: value.to(device=request.device, dtype=self.dtype) for name, value in fresh.items()
+            name: value.to(device=request.device, dtype=losses.TRAINED_IN)
+            for name, value in fresh.items()
         }
         if self.warm_starts and request.ensemble is not None:
             for part in request.ensemble.parts:

@@ -11,18 +11,16 @@ import pytest
 from cg4ai.colgen.master import OWN_SLACK, LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.colgen.result import MemberPruner
+from cg4ai.colgen.tolerances import FEASIBILITY_TOLERANCE
 from cg4ai.errors import InvalidSettings
 from cg4ai.settings import Settings
 
-TOLERANCE = 1e-7
 
-
-def lean_of(master: Any, share: float, *, blocks: int = 1) -> MemberPruner:
+def pruner_of(master: Any, share: float, *, blocks: int = 1) -> MemberPruner:
     columns = SimpleNamespace(blocks=np.zeros(getattr(master, "n_columns", 1), np.int64))
     work = SimpleNamespace(
         columns=columns,
         layout=range(blocks),
-        settings=SimpleNamespace(feasibility_tolerance=TOLERANCE),
         master=master,
         scenarios=None,
         notes=[],
@@ -31,7 +29,7 @@ def lean_of(master: Any, share: float, *, blocks: int = 1) -> MemberPruner:
         cast(Workspace, work),
         share,
         solve=lambda: master.solve(),
-        unmet=lambda solution: bool(solution.slack.max(initial=0) > TOLERANCE),
+        unmet=lambda solution: bool(solution.slack.max(initial=0) > FEASIBILITY_TOLERANCE),
     )
     made.notes = work.notes  # type: ignore[attr-defined]
     return made
@@ -50,7 +48,7 @@ def test_small_weights_go_where_the_objective_allows() -> None:
     whole = master.solve()
     np.testing.assert_allclose(whole.weights, [0.9, 0.1, 0.0], atol=1e-9)
     # without the second member the row cannot be met: barring it would need slack
-    kept = lean_of(master, 0.5).prune(whole)
+    kept = pruner_of(master, 0.5).prune(whole)
     np.testing.assert_allclose(kept.weights, whole.weights, atol=1e-9)
     # a weight that only lowers the cost is given up for its price, and not for less
     cheap = LinearMaster(1)
@@ -58,12 +56,12 @@ def test_small_weights_go_where_the_objective_allows() -> None:
     cheap.add_rows(np.array([[1.0, -9.0]]), np.array([0.0]), np.array([OWN_SLACK]))
     best = cheap.solve()
     np.testing.assert_allclose(best.weights, [0.9, 0.1], atol=1e-9)
-    np.testing.assert_allclose(lean_of(cheap, 0.01).prune(best).weights, [1.0, 0.0], atol=1e-9)
-    best = lean_of(cheap, 0.0).prune(best)
+    np.testing.assert_allclose(pruner_of(cheap, 0.01).prune(best).weights, [1.0, 0.0], atol=1e-9)
+    best = pruner_of(cheap, 0.0).prune(best)
     np.testing.assert_allclose(best.weights, [0.9, 0.1], atol=1e-9)
     cheap.bar(np.empty(0, int))
     np.testing.assert_allclose(
-        lean_of(cheap, 1e-4).prune(cheap.solve()).weights, [0.9, 0.1], atol=1e-9
+        pruner_of(cheap, 1e-4).prune(cheap.solve()).weights, [0.9, 0.1], atol=1e-9
     )
 
 
@@ -71,14 +69,14 @@ def test_members_come_back_for_rows_that_need_them() -> None:
     master = LinearMaster(1)
     master.add_columns(np.array([1.0, 0.99]), np.zeros(2, int), np.empty((0, 2)))
     master.add_rows(np.array([[1.0, -9.0]]), np.array([0.0]), np.array([OWN_SLACK]))
-    lean = lean_of(master, 0.01)
-    alone = lean.prune(master.solve())
+    pruner = pruner_of(master, 0.01)
+    alone = pruner.prune(master.solve())
     assert alone.weights[1] == pytest.approx(0.0, abs=1e-12)
-    assert lean.check_solution(alone) is alone
+    assert pruner.check_solution(alone) is alone
     master.add_rows(np.array([[0.0, 1.0]]), np.array([0.05]), np.array([OWN_SLACK]))
-    again = lean.check_solution(master.solve())
+    again = pruner.check_solution(master.solve())
     assert again.weights[1] >= 0.05 - 1e-9
-    assert again.slack.max() <= TOLERANCE
+    assert again.slack.max() <= FEASIBILITY_TOLERANCE
 
 
 def test_every_block_keeps_a_member_and_convex_masters_are_said_to_take_no_part() -> None:
@@ -86,12 +84,12 @@ def test_every_block_keeps_a_member_and_convex_masters_are_said_to_take_no_part(
     even = np.full(10, 0.1)
     master.add_columns(np.zeros(10), np.zeros(10, int), np.empty((0, 10)))
     solution = master.solve()
-    spread = lean_of(master, 0.5)
+    spread = pruner_of(master, 0.5)
     spread.prune(
         type(solution)(**{**_fields(solution), "weights": even})
     )  # all are below the first shares, none is barred
     assert len(spread.barred) == 0
-    convex = lean_of(object(), 0.1)
+    convex = pruner_of(object(), 0.1)
     assert convex.prune(solution) is solution
     assert "only linear masters" in convex.notes[0]  # type: ignore[attr-defined]
 
@@ -101,7 +99,7 @@ def _fields(solution: Any) -> dict[str, Any]:
 
 
 def test_lean_asks_for_the_masters_own_weights() -> None:
-    with pytest.raises(InvalidSettings, match="lean"):
-        Settings(lean=0.1, final_weights="uniform")
-    with pytest.raises(InvalidSettings, match="lean must lie"):
-        Settings(lean=-0.1, final_weights="vertex")
+    with pytest.raises(InvalidSettings, match="prune"):
+        Settings(prune=0.1, final_weights="uniform")
+    with pytest.raises(InvalidSettings, match="prune must lie"):
+        Settings(prune=-0.1, final_weights="vertex")
