@@ -58,3 +58,9 @@ def quick_evaluation() -> Iterator[pytest.MonkeyPatch]:
 
     with evaluate_quickly() as patch:
         yield patch
+
+
+@pytest.fixture
+def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waiting for the disk matters only in power cuts, which no test here can make."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)

@@ -8,11 +8,19 @@ from cg4ai.errors import CODES, Cg4aiError
 
 
 def raises(
-    kind: type[Cg4aiError], code: str, *, match: str | None = None
-) -> pytest.RaisesExc[Cg4aiError]:
+    kind: type[Cg4aiError] | type[BaseException], code: str, *facts: object
+) -> pytest.RaisesExc[BaseException]:
     """`pytest.raises` for an error of this class with this code.
 
-    `match` is for facts of the case that the message must hold, such as the name of a file.
+    `facts` are of the case, such as the name of a rule or file; the message must hold each.
     """
     assert code in CODES, f"unknown code {code!r}"
-    return pytest.raises(kind, match=match, check=lambda error: error.code == code)
+
+    def check(error: BaseException) -> bool:
+        assert isinstance(error, Cg4aiError)
+        assert error.code == code, f"{error.code!r}, expected {code!r}: {error}"
+        missing = [fact for fact in map(str, facts) if fact not in str(error)]
+        assert not missing, f"{missing} not in: {error}"
+        return True
+
+    return pytest.raises(kind, check=check)

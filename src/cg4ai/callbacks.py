@@ -105,15 +105,18 @@ def check_callbacks(callbacks: Any) -> tuple[Any, ...]:
     if callbacks is None:
         return ()
     if _is_callback(callbacks):
-        raise InvalidInput(f"callbacks must be a list: write callbacks=[{name_of(callbacks)}]")
+        raise InvalidInput(
+            f"callbacks must be a list: write callbacks=[{name_of(callbacks)}]", code="type"
+        )
     if not isinstance(callbacks, list | tuple):
-        raise InvalidInput(f"callbacks must be a list, got {type(callbacks).__name__}")
+        raise InvalidInput(f"callbacks must be a list, got {type(callbacks).__name__}", code="type")
     for one in callbacks:
         if isinstance(one, type) or not _is_callback(one):
             made = f"; write {one.__name__}(...)" if isinstance(one, type) else ""
             raise InvalidInput(
                 "a callback is a function of an iteration's record, or an object with "
-                f"{', '.join(HOOKS[:-1])} or {HOOKS[-1]}, got {one!r:.80}{made}"
+                f"{', '.join(HOOKS[:-1])} or {HOOKS[-1]}, got {one!r:.80}{made}",
+                code="type",
             )
     return tuple(callbacks)
 
@@ -164,9 +167,13 @@ class EarlyStopping:
     def __post_init__(self) -> None:
         whole = isinstance(self.patience, int | np.integer) and not isinstance(self.patience, bool)
         if not whole or self.patience < 1:
-            raise InvalidInput(f"patience must be a whole number >= 1, got {self.patience!r}")
+            raise InvalidInput(
+                f"patience must be a whole number >= 1, got {self.patience!r}", code="range"
+            )
         if not 0 <= self.min_change < math.inf:
-            raise InvalidInput(f"min_change must be a number >= 0, got {self.min_change!r}")
+            raise InvalidInput(
+                f"min_change must be a number >= 0, got {self.min_change!r}", code="range"
+            )
 
     def on_start(self, history: Sequence[IterationRecord]) -> bool:
         """Begin again; the records of a resumed run count as if they came now."""

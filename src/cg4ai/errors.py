@@ -41,6 +41,7 @@ CODES = {
     "error": "any other fault",
     "exists": "something would be overwritten, or is in use by another process",
     "infeasible": "no answer can keep what is asked for",
+    "interrupted": "Ctrl-C came before there was anything to return",
     "invalid-input": "data, a rule or an argument does not fit",
     "invalid-settings": "one or more settings are unknown or out of range",
     "memory": "there is not enough memory, or a size is beyond its limit",
@@ -50,6 +51,7 @@ CODES = {
     "missing-values": "values are missing in data",
     "not-convex": "a function is not convex, or not concave, as it must be",
     "not-finite": "numbers are NaN, infinite or overflow",
+    "not-proven": "a claim does not follow from what its certificate holds",
     "outside": "inputs lie outside the region or the set",
     "range": "a number is below or above its limits",
     "rejected": "a certificate could not be verified",
@@ -153,16 +155,19 @@ def check_names(names: Iterable[str], place: str, *, longest: int = LONGEST_NAME
             called = unicodedata.name(hidden, "a control character")
             raise InvalidInput(
                 f"{place}: the name {name[:longest]!r} holds U+{ord(hidden):04X} ({called}), which "
-                "does not show as what it is; replace it by an ordinary character"
+                "does not show as what it is; replace it by an ordinary character",
+                code="bad-name",
             )
         if name != name.strip():
             raise InvalidInput(
-                f"{place}: the name {name[:longest]!r} begins or ends with a space; remove that"
+                f"{place}: the name {name[:longest]!r} begins or ends with a space; remove that",
+                code="bad-name",
             )
         if len(name) > longest:
             raise InvalidInput(
                 f"{place}: the name {name[:40]!r}... has {len(name)} characters, more than "
-                f"{longest}; shorten it"
+                f"{longest}; shorten it",
+                code="bad-name",
             )
 
 

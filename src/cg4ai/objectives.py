@@ -87,7 +87,8 @@ class Pinball:
             or list(levels) != sorted(set(levels))
         ):
             raise InvalidInput(
-                f"quantiles must be rising numbers between 0 and 1, got {list(levels)!r:.80}"
+                f"quantiles must be rising numbers between 0 and 1, got {list(levels)!r:.80}",
+                code="range",
             )
         object.__setattr__(self, "_known", {})
 
@@ -127,7 +128,8 @@ def get_loss_function(loss: str | LossFunction) -> LossFunction:
     if loss not in LOSSES:
         raise InvalidInput(
             f"unknown loss {loss!r}{did_you_mean(loss, LOSSES)}; "
-            f"use one of {', '.join(LOSSES)} or a function of (outputs, targets)"
+            f"use one of {', '.join(LOSSES)} or a function of (outputs, targets)",
+            code="unknown-name",
         )
     return LOSSES[loss]
 
@@ -164,17 +166,21 @@ class Supervised:
     def __post_init__(self) -> None:
         get_loss_function(self.loss)
         if self.kind not in ("average", "mixture"):
-            raise InvalidInput(f'kind must be "average" or "mixture", got {self.kind!r}')
+            raise InvalidInput(
+                f'kind must be "average" or "mixture", got {self.kind!r}', code="unknown-name"
+            )
         shapes = np.shape(self.inputs), np.shape(self.targets)
         if len(shapes[0]) != 2 or 0 in shapes[0] or shapes[1][:1] != shapes[0][:1]:
             raise InvalidInput(
                 "a supervised objective needs inputs (n, d) and n targets, got shapes "
-                f"{shapes[0]} and {shapes[1]}"
+                f"{shapes[0]} and {shapes[1]}",
+                code="shape",
             )
         if self.loss in ("squared", "absolute") and len(shapes[1]) != 2:
             raise InvalidInput(
                 f"the loss {self.loss} needs targets (n, r), got {shapes[1]}; for one output use "
-                "targets.reshape(-1, 1)"
+                "targets.reshape(-1, 1)",
+                code="shape",
             )
         self._check_weights(shapes[0][0])
 
@@ -185,7 +191,8 @@ class Supervised:
         if np.shape(weights) != (count,) or not np.all(weights >= 0) or not weights.sum() > 0:
             raise InvalidInput(
                 f"sample_weight must be {count} numbers >= 0 that are not all 0, got shape "
-                f"{np.shape(weights)} with values {np.unique(weights)[:4]}"
+                f"{np.shape(weights)} with values {np.unique(weights)[:4]}",
+                code="shape",
             )
 
     def check(self, output_size: int) -> None:
@@ -200,7 +207,8 @@ class Supervised:
             found = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InvalidInput(
                 f"the loss must give one number per row, {shape} for outputs "
-                f"{tuple(outputs.shape)}, but gave {found}; do not take the mean inside it"
+                f"{tuple(outputs.shape)}, but gave {found}; do not take the mean inside it",
+                code="shape",
             )
 
     def function(self) -> LossFunction:
@@ -297,7 +305,9 @@ class Objective(Supervised):
         seed: int = 0,
     ) -> None:
         if not callable(loss):
-            raise InvalidInput(f"loss must be a function of (outputs, inputs), got {loss!r}")
+            raise InvalidInput(
+                f"loss must be a function of (outputs, inputs), got {loss!r}", code="type"
+            )
         sampler: Sampler | None = getattr(inputs, "sample", None)
         if sampler is None and callable(inputs):
             sampler = inputs

@@ -38,7 +38,8 @@ def check_jobs(n_jobs: object, called: str = "n_jobs") -> int | None:
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, Integral) or n_jobs == 0:
         raise InvalidInput(
             f"{called} must be None or a whole number but 0, got {n_jobs!r}: 2 for two jobs at a "
-            "time, -1 for as many as there are cores"
+            "time, -1 for as many as there are cores",
+            code="range",
         )
     return int(n_jobs)
 

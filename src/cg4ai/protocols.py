@@ -182,7 +182,10 @@ class MemberDefaults:
 
     @classmethod
     def concatenate(cls, parts: Sequence[Self]) -> Self:
-        raise InvalidInput(f"stacks of {cls.__name__} cannot be joined; give them concatenate()")
+        raise InvalidInput(
+            f"stacks of {cls.__name__} cannot be joined; give them concatenate()",
+            code="unsupported",
+        )
 
     def tensors(self) -> dict[str, Tensor]:
         raise _no_tensors(self)
@@ -204,7 +207,8 @@ def _no_tensors(members: object) -> InvalidInput:
     return InvalidInput(
         f"{type(members).__name__} cannot become part of a torch module: give it the methods "
         "tensors() -> dict of names and tensors, trained_names() -> names of those that "
-        "training moves, and with_tensors(tensors) -> members"
+        "training moves, and with_tensors(tensors) -> members",
+        code="unsupported",
     )
 
 
@@ -283,7 +287,8 @@ class ArchitectureDefaults:
     def scale_outputs(self, parameters: Parameters, factors: Tensor) -> Parameters:
         raise InvalidInput(
             "output_limit scales linear outputs down, and these members have none that are known: "
-            "set output_limit=None"
+            "set output_limit=None",
+            code="conflict",
         )
 
     def factories(self) -> Mapping[str, Any]:

@@ -29,6 +29,7 @@ from cg4ai.runs.files import (
 from cg4ai.runs.folder import Run
 from experiments.digits.__main__ import main as digits_main
 from pages_read import Page
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -388,7 +389,7 @@ def test_reports_that_are_older_than_their_run_are_made_anew(copied: Any) -> Non
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert main(["report", str(tmp_path / "nowhere")]) == 2
-    with pytest.raises(RunFolderError, match=r"run\.json is missing"):
+    with raises(RunFolderError, "bad-file", "run.json"):
         write_report(tmp_path)
 
 

@@ -70,11 +70,12 @@ class Cells:
 def check_tree(dimensions: NDArray[np.int16], size: int, *, name: str) -> int:
     """Rejected unless `dimensions` is one whole tree in preorder; returns how many leaves."""
     if len(dimensions) == 0:
-        raise Rejected(f"the tree of {name} is empty")
+        raise Rejected(f"the tree of {name} is empty", code="empty")
     if dimensions.min() < LEAF or dimensions.max() >= size:
         raise Rejected(
             f"the tree of {name} halves dimensions {dimensions.min()}..{dimensions.max()}, "
-            f"inputs have dimensions 0..{size - 1} (-1 marks a leaf)"
+            f"inputs have dimensions 0..{size - 1} (-1 marks a leaf)",
+            code="range",
         )
     inner = dimensions != LEAF
     # subtrees still to be read after each node: none only after the very last

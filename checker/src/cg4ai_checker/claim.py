@@ -81,11 +81,12 @@ class Claim(Heading):
         if self.input_size * self.output_size > max(LARGEST_RULE, content.size):
             raise Rejected(
                 f"inputs times outputs exceed {LARGEST_RULE} and the bytes of the file, too many "
-                "to be checked"
+                "to be checked",
+                code="memory",
             )
         margin = claim["margin"]
         if type(margin) not in (int, float) or not 0 <= margin < LARGEST:
-            raise Rejected("margin must be a number of at least 0")
+            raise Rejected("margin must be a number of at least 0", code="type")
         self.region = self._region(fields(claim["region"], {"kind", "norm"}, "region"))
         self.blocks = self._blocks(claim["blocks"])
         self.rule_names = [
@@ -118,7 +119,7 @@ class Claim(Heading):
         size = (self.input_size,)
         lower, upper = self._take("lower", size), self._take("upper", size)
         if (lower > upper).any():
-            raise Rejected("the region is empty: lower exceeds upper")
+            raise Rejected("the region is empty: lower exceeds upper", code="empty")
         if region == {"kind": "box", "norm": None}:
             return Region(lower, upper)
         if region == {"kind": "polytope", "norm": None}:
@@ -131,7 +132,7 @@ class Claim(Heading):
             )
         centre, radius = self._take("centre", size), self._take("radius", ())
         if radius <= 0:
-            raise Rejected(f"the radius of a ball must be above 0, got {radius}")
+            raise Rejected(f"the radius of a ball must be above 0, got {radius}", code="range")
         # rounding keeps the order: no float64 input of the ball lies outside these ends
         if (lower > centre - radius).any() or (upper < centre + radius).any():
             raise Rejected("the box of cells does not hold the whole ball")
@@ -180,7 +181,7 @@ class Claim(Heading):
             part = fields(entry, {"kind", "config", "blocks", "arrays"}, f"part {number}")
             names = [text(name, "an array's name") for name in listed(part["arrays"], "arrays")]
             if len(set(names)) != len(names):
-                raise Rejected(f"part {number} names an array twice")
+                raise Rejected(f"part {number} names an array twice", code="duplicate")
             start = f"part{number}."
             weights = self._take(f"{start}weights", (None,))
             arrays: dict[str, NDArray[Any]] = {}
@@ -205,12 +206,15 @@ class Claim(Heading):
                 if not (mass <= LARGEST_SUM).all():
                     raise Rejected(
                         f"sums inside a member may reach {mass.max():.3g} on the region, above "
-                        f"{LARGEST_SUM:g}: rounding is not bounded there"
+                        f"{LARGEST_SUM:g}: rounding is not bounded there",
+                        code="range",
                     )
             if not part.count == len(source.blocks) == len(source.weights):
                 raise Rejected("a part has not as many members as blocks and weights")
             if (source.weights <= 0).any():
-                raise Rejected(f"weights must be positive, got {source.weights.min()}")
+                raise Rejected(
+                    f"weights must be positive, got {source.weights.min()}", code="range"
+                )
             for index, (block, weight) in enumerate(
                 zip(source.blocks.tolist(), source.weights.tolist(), strict=True)
             ):
@@ -228,7 +232,7 @@ class Claim(Heading):
     def _rules(self) -> None:
         count, size = len(self.rule_names), self.output_size
         if count == 0:
-            raise Rejected("the certificate has no rule")
+            raise Rejected("the certificate has no rule", code="empty")
         self.constant: Array = self._take("rule_constant", (count, size))
         self._limits(count)
         self.slope_value: Array = self._take("slope_value", (None,))
@@ -239,7 +243,7 @@ class Claim(Heading):
         # a sum of several entries would be rounded: 1e60 + 1 - 1e60 is not 0
         place = np.ravel_multi_index((self.slope_output, self.slope_input), (size, self.input_size))
         if len(np.unique(place + self.slope_rule * (size * self.input_size))) < len(place):
-            raise Rejected("two slopes stand at one rule, output and input")
+            raise Rejected("two slopes stand at one rule, output and input", code="duplicate")
         self.square_factor: Array = self._take("square_factor", (None, size))
         self.square_rule = self._index("square_rule", (len(self.square_factor),), count)
         # certificates made before 0.8 state squares alone: these are what is proven then
@@ -262,7 +266,7 @@ class Claim(Heading):
             if not (own <= self.target[rule]).all():
                 raise Rejected(f"{name} has a leaf whose own bound is above the limit")
             if whole_box and not np.isfinite(own).all():
-                raise Rejected(f"{name} has a leaf without a finite bound")
+                raise Rejected(f"{name} has a leaf without a finite bound", code="not-finite")
 
     def _limits(self, count: int) -> None:
         """Rule l is at most the largest `limit + tilt . x` of the pieces p with piece[p] == l.
@@ -276,7 +280,9 @@ class Claim(Heading):
         steps = np.diff(np.concatenate([[-1], self.piece, [count]]))
         # no rule without a piece: its limit would be that of nothing
         if not np.isin(steps, (0, 1)).all() or steps[0] != 1 or steps[-1] != 1:
-            raise Rejected(f"piece must rise from 0 to {count - 1} without leaving out a rule")
+            raise Rejected(
+                f"piece must rise from 0 to {count - 1} without leaving out a rule", code="range"
+            )
         first = np.searchsorted(self.piece, np.arange(count))
         tilted = np.zeros(count, bool)
         tilted[self.piece[self.tilt.any(axis=1)]] = True
@@ -301,7 +307,9 @@ class Claim(Heading):
         sizes = leaves * (limits + rows)
         given: Array = self._take("leaf_use", (int(sizes.sum()),))
         if (given < 0).any():
-            raise Rejected(f"shares and multipliers must be at least 0, got {given.min()}")
+            raise Rejected(
+                f"shares and multipliers must be at least 0, got {given.min()}", code="range"
+            )
         uses = []
         for own, count in zip(np.split(given, np.cumsum(sizes)[:-1]), limits.tolist(), strict=True):
             table = own.reshape(-1, count + rows) if count + rows else np.zeros((0, 0))
@@ -314,13 +322,13 @@ class Claim(Heading):
     def _index(self, name: str, shape: tuple[int, ...], end: int) -> NDArray[np.int64]:
         index: NDArray[np.int64] = self._take(name, shape, np.int64)
         if len(index) and (index.min() < 0 or index.max() >= end):
-            raise Rejected(f"{name} must lie in 0..{end - 1}")
+            raise Rejected(f"{name} must lie in 0..{end - 1}", code="range")
         return index
 
     def _starts(self, name: str, end: int) -> NDArray[np.int64]:
         starts: NDArray[np.int64] = self._take(name, (len(self.rule_names) + 1,), np.int64)
         if starts[0] != 0 or starts[-1] != end or (starts[1:] < starts[:-1]).any():
-            raise Rejected(f"{name} must rise from 0 to {end}")
+            raise Rejected(f"{name} must rise from 0 to {end}", code="range")
         return starts
 
     def terms(self, rule: int) -> RuleTerms:
@@ -392,13 +400,13 @@ class Claim(Heading):
 def names_of(about: Any, input_size: int, output_size: int) -> dict[str, str | list[str]]:
     """Names of inputs and outputs: texts, or lists of as many as there are."""
     if not isinstance(about, dict) or not set(about) <= set(NAMES):
-        raise Rejected(f"about must be an object with some of {list(NAMES)}")
+        raise Rejected(f"about must be an object with some of {list(NAMES)}", code="type")
     sizes = {"features": input_size, "outputs": output_size}
     for name, value in about.items():
         if name not in sizes:
             text(value, name)
         elif len(listed(value, name)) != sizes[name]:
-            raise Rejected(f"{name} must be a list of {sizes[name]} names")
+            raise Rejected(f"{name} must be a list of {sizes[name]} names", code="type")
         else:
             for one in value:
                 text(one, f"a name of {name}")
@@ -408,31 +416,34 @@ def names_of(about: Any, input_size: int, output_size: int) -> dict[str, str | l
 def fields(value: Any, keys: set[str], what: str) -> dict[str, Any]:
     """`value` if it is an object with exactly these keys."""
     if not isinstance(value, dict) or set(value) != keys:
-        raise Rejected(f"{what} must be an object with {sorted(keys)}")
+        raise Rejected(f"{what} must be an object with {sorted(keys)}", code="type")
     return value
 
 
 def listed(value: Any, what: str, *, empty: bool = True) -> list[Any]:
     if not isinstance(value, list) or (not value and not empty):
-        raise Rejected(f"{what} must be a list{'' if empty else ' of at least one'}")
+        raise Rejected(f"{what} must be a list{'' if empty else ' of at least one'}", code="empty")
     return value
 
 
 def text(value: Any, what: str) -> str:
     """`value` if it is one short line: what is printed must not pass for the checker's words."""
     if not isinstance(value, str):
-        raise Rejected(f"{what} must be text")
+        raise Rejected(f"{what} must be text", code="type")
     if not value.isprintable() or len(value) > LONGEST_TEXT:
         raise Rejected(
             f"{what} must be one line of at most {LONGEST_TEXT} characters without control "
-            f"characters, got {value[:LONGEST_TEXT]!r}"
+            f"characters, got {value[:LONGEST_TEXT]!r}",
+            code="bad-name",
         )
     return value
 
 
 def whole(value: Any, what: str, *, least: int = 1) -> int:
     if type(value) is not int or not least <= value <= LARGEST_WHOLE:
-        raise Rejected(f"{what} must be a whole number between {least} and {LARGEST_WHOLE}")
+        raise Rejected(
+            f"{what} must be a whole number between {least} and {LARGEST_WHOLE}", code="range"
+        )
     return value
 
 
@@ -442,13 +453,13 @@ def checked(array: NDArray[Any], name: str, shape: tuple[int | None, ...], dtype
     dtype None asks for float64 in which anything below infinity is allowed.
     """
     if array.dtype != (np.float64 if dtype is None else dtype):
-        raise Rejected(f"{name} has the dtype {array.dtype}")
+        raise Rejected(f"{name} has the dtype {array.dtype}", code="type")
     if array.ndim != len(shape) or any(
         wanted not in (None, got) for wanted, got in zip(shape, array.shape, strict=True)
     ):
-        raise Rejected(f"{name} has the shape {array.shape}, expected {shape}")
+        raise Rejected(f"{name} has the shape {array.shape}, expected {shape}", code="shape")
     if dtype is np.float64:
         within_scale(array, name)
     elif dtype is None and not (array < np.inf).all():
-        raise Rejected(f"{name} holds numbers that are not finite")
+        raise Rejected(f"{name} holds numbers that are not finite", code="not-finite")
     return array

@@ -87,7 +87,9 @@ class EqualityClaim(Heading):
         Nothing is added for underflow: slope and basis meet inputs and z of any size.
         """
         if form.slope.shape != (self.output_size, self.input_size):
-            raise Rejected(f"{what} has other inputs or outputs than the certificate's")
+            raise Rejected(
+                f"{what} has other inputs or outputs than the certificate's", code="altered"
+            )
         size = np.abs(self.matrix)
         worst = 0.0
         for name, stored, wanted in (
@@ -106,7 +108,8 @@ class EqualityClaim(Heading):
                 row, column = np.argwhere(broken)[0]
                 raise Rejected(
                     f"not proven: the {name} of {what} misses equality {row} by "
-                    f"{missed[row, column]:.3g}, its terms have the size {scale[row, column]:.3g}"
+                    f"{missed[row, column]:.3g}, its terms have the size {scale[row, column]:.3g}",
+                    code="not-proven",
                 )
             worst = max(worst, float((missed / np.maximum(scale, UNDERFLOW)).max(initial=0.0)))
         return worst
@@ -163,7 +166,10 @@ def forms_of(state: MemberState, used: NDArray[np.integer[Any]], depth: int = 0)
     arrays = state.arrays
     if state.kind == "shielded":
         if depth == DEEPEST:
-            raise Rejected(f"members are behind more than {DEEPEST} shields, too many to be read")
+            raise Rejected(
+                f"members are behind more than {DEEPEST} shields, too many to be read",
+                code="memory",
+            )
         shield = below(arrays, "shield.")
         record = state.config["shield"]
         anchor = member_state(record["anchor"], below(shield, "anchor."))
@@ -191,7 +197,9 @@ def _kept(forms: Iterator[Form]) -> list[Form]:
         parts = (form.offset, form.slope, form.basis)
         numbers += sum(part.size for part in parts if part.flags.owndata)  # else of the folder
         if numbers > MOST_NUMBERS:
-            raise Rejected("members behind shields have too many forms to be checked")
+            raise Rejected(
+                "members behind shields have too many forms to be checked", code="memory"
+            )
         kept.append(form)
     return kept
 
@@ -233,7 +241,9 @@ def _crossed(
     if not parts.any():
         return
     if len(own) * len(anchors) * (int(parts.max()) + 1) > MOST_CROSSED:
-        raise Rejected(f"a shield makes more than {MOST_CROSSED} forms, too many to be checked")
+        raise Rejected(
+            f"a shield makes more than {MOST_CROSSED} forms, too many to be checked", code="memory"
+        )
     for one, anchor in product(own, anchors):
         for number in range(int(parts.max()) + 1):
             taken = (parts == number)[:, None]

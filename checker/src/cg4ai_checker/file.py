@@ -56,11 +56,12 @@ def parse_certificate(data: bytes) -> Content:
     if not newline or found is None:
         raise Rejected(
             "the first line is not 'cg4ai-certificate 3 sha256 <digest>': the file is altered or "
-            "no certificate"
+            "no certificate",
+            code="altered",
         )
     digest = hashlib.sha256(rest).hexdigest()
     if digest != found[1].decode():
-        raise Rejected("the digest does not fit the content: the file was altered")
+        raise Rejected("the digest does not fit the content: the file was altered", code="altered")
     arrays = _unpacked(rest)
     if CLAIM not in arrays:
         raise Rejected("the archive holds no claim")
@@ -86,7 +87,7 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
     """Rejected unless all entries are arrays that lie in the archive as they are, side by side."""
     names = [entry.filename for entry in entries]
     if len(set(names)) != len(names):
-        raise Rejected("the archive holds a name twice")
+        raise Rejected("the archive holds a name twice", code="duplicate")
     # with and without the ending would be one array to some readers
     if not all(name.endswith(ENDING) for name in names):
         raise Rejected(f"the archive holds a name that does not end in {ENDING}")

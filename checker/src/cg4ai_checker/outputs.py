@@ -78,7 +78,9 @@ class Arrangement:
         """As that of hulls; ends may be infinite."""
         for name, ends in (("low", self.low), ("negated", self.negated)):
             if not (ends < np.inf).all():
-                raise Rejected(f"the {name} end of {what} is not a number below infinity")
+                raise Rejected(
+                    f"the {name} end of {what} is not a number below infinity", code="not-finite"
+                )
             factors(ends[np.isfinite(ends)], f"the {name} end of {what}")
         factors(self.value, f"a total of {what}")
         return self
@@ -174,7 +176,8 @@ class OutputClaim(Heading):
             row = int(np.flatnonzero(broken)[0])
             raise Rejected(
                 f"not proven: {linear_sum(self.matrix[row], 'y')} of {what} can be as low as "
-                f"{least[row]:.9g}, its bound is {self.bound[row]:.9g}"
+                f"{least[row]:.9g}, its bound is {self.bound[row]:.9g}",
+                code="not-proven",
             )
         return float((missed / np.maximum(scale, UNDERFLOW)).max())
 

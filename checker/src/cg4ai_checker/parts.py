@@ -40,7 +40,7 @@ def build_part(source: PartSource, input_size: int, region: tuple[Array, Array])
     """The stack that `source` describes, over the box `region`; Rejected if anything is amiss."""
     config, arrays = source.config, source.arrays
     if source.kind not in CONFIGS:
-        raise Rejected(f"members of kind {source.kind!r} cannot be checked")
+        raise Rejected(f"members of kind {source.kind!r} cannot be checked", code="unsupported")
     if not isinstance(config, dict) or set(config) != CONFIGS[source.kind]:
         raise Rejected(f"{source.kind} members have a config other than their own")
     if type(config["input_size"]) is not int or config["input_size"] != input_size:
@@ -70,7 +70,7 @@ def _shapes(arrays: dict[str, NDArray[Any]], shapes: dict[str, tuple[int | None,
             size > 0 and wanted in (None, size) for wanted, size in zip(shape, got, strict=True)
         )
         if not fits:
-            raise Rejected(f"the array {name} has the shape {got}, expected {shape}")
+            raise Rejected(f"the array {name} has the shape {got}, expected {shape}", code="shape")
 
 
 def _sizes(value: Any, what: str) -> tuple[int, ...]:
@@ -89,12 +89,17 @@ def _networks(
     hidden, groups = _sizes(config["hidden"], "hidden"), _sizes(config["groups"], "groups")
     (outputs,) = _sizes([config["output_size"]], "output_size")
     if config["activation"] not in tuple(BANDS):
-        raise Rejected(f"networks have an unknown activation; known are {list(BANDS)}")
+        raise Rejected(
+            f"networks have an unknown activation; known are {list(BANDS)}", code="unknown-name"
+        )
     if not isinstance(config["skip"], bool) or (config["skip"] and not hidden):
         raise Rejected("skip must be true or false, and false for networks without hidden layers")
     kinds = {"linear": (), "softmax": (outputs,), "grouped": groups}
     if config["output"] not in tuple(kinds) or (config["output"] == "grouped") != bool(groups):
-        raise Rejected(f"networks have an unknown output, or groups that do not go with {kinds}")
+        raise Rejected(
+            f"networks have an unknown output, or groups that do not go with {kinds}",
+            code="unknown-name",
+        )
     if groups and sum(groups) != outputs:
         raise Rejected(f"groups sum to {sum(groups)}, not to {outputs} outputs")
     shapes: dict[str, tuple[int | None, ...]] = {}
@@ -125,14 +130,19 @@ def _networks(
 
 def _trees(config: dict[str, Any], arrays: dict[str, NDArray[Any]], count: int) -> TreePart:
     if config["link"] not in ("identity", "softmax"):
-        raise Rejected("trees have an unknown link; known are identity and softmax")
+        raise Rejected(
+            "trees have an unknown link; known are identity and softmax", code="unknown-name"
+        )
     if not isinstance(config["single_precision"], bool):
         raise Rejected("single_precision must be true or false")
     value = arrays.get("value")
     if value is None or value.ndim != 4:
         raise Rejected("trees need values (count, trees, nodes, outputs)")
     if "subset" in arrays or "subsets" in arrays:
-        raise Rejected("trees that ask for categories cannot be checked: only thresholds can")
+        raise Rejected(
+            "trees that ask for categories cannot be checked: only thresholds can",
+            code="unsupported",
+        )
     _, trees, nodes, outputs = value.shape
     nodewise: dict[str, tuple[int | None, ...]] = dict.fromkeys(TREE_NODES, (count, trees, nodes))
     if "missing" in arrays:  # where NaN goes: no input of a region is NaN

@@ -51,7 +51,7 @@ class RatioClaim(Heading):
         demands, paths = self.input_size, self.output_size
         self.ratio = float(self._take("ratio", ()))
         if not self.ratio >= 1:
-            raise Rejected(f"a ratio to the optimum is at least 1, got {self.ratio}")
+            raise Rejected(f"a ratio to the optimum is at least 1, got {self.ratio}", code="range")
         self.region = self._region(demands)
         self.incidence: Array = self._take("incidence", (paths, None))
         self.arcs = self.incidence.shape[1]
@@ -82,19 +82,19 @@ class RatioClaim(Heading):
     def _index(self, name: str, shape: tuple[int, ...], end: int) -> NDArray[np.int64]:
         index: NDArray[np.int64] = self._take(name, shape, np.int64)
         if index.size and (index.min() < 0 or index.max() >= end):
-            raise Rejected(f"{name} must lie in 0..{end - 1}")
+            raise Rejected(f"{name} must lie in 0..{end - 1}", code="range")
         return index
 
     def _region(self, demands: int) -> Region:
         lower = self._positive("lower", (demands,))
         upper: Array = self._take("upper", (demands,))
         if (lower > upper).any():
-            raise Rejected("the region is empty: lower exceeds upper")
+            raise Rejected("the region is empty: lower exceeds upper", code="empty")
         return Region(lower, upper)
 
     def _check_paths(self, demands: int) -> None:
         if not self.arcs:  # any number of prices of no link would take no byte
-            raise Rejected("the network has no link")
+            raise Rejected("the network has no link", code="empty")
         if not np.isin(self.incidence, (0.0, 1.0)).all():
             raise Rejected("incidence must be 0 or 1: whether a path uses a link")
         if not np.array_equal(np.unique(self.path_demand), np.arange(demands)):
@@ -115,12 +115,12 @@ class RatioClaim(Heading):
         if nodes == 0 or not (self.is_leaf | later).all():
             raise Rejected("children of a node of the tree must come after it")
         if (self.feature < 0).any() or (self.feature >= demands).any():
-            raise Rejected(f"feature must lie in 0..{demands - 1}")
+            raise Rejected(f"feature must lie in 0..{demands - 1}", code="range")
 
     def _prices(self, name: str) -> Array:
         prices: Array = self._take(name, (None, self.arcs))
         if not len(prices) or (prices < 0).any() or not (prices.sum(axis=1) > SMALLEST).all():
-            raise Rejected(f"{name} must be at least 0, and not all of a vector 0")
+            raise Rejected(f"{name} must be at least 0, and not all of a vector 0", code="range")
         return prices
 
     @property
@@ -178,7 +178,8 @@ class RatioClaim(Heading):
                 cell = ends(Region(low, high))
                 raise Rejected(
                     f"not proven: the load of link {arc} exceeds {exact(self.ratio)} times its "
-                    f"bound by up to {over[arc]:.3g} on the cell {cell}"
+                    f"bound by up to {over[arc]:.3g} on the cell {cell}",
+                    code="not-proven",
                 )
             worst = max(worst, float(over[arc]))
         return worst, len(leaves.nodes)
@@ -217,14 +218,17 @@ class RatioClaim(Heading):
         count = self.output_size + self.input_size + 64
         if not (least >= UNIT * count * mass + UNDERFLOW).all():
             demand = int(np.argmin(least))
-            raise Rejected(f"not proven: the flows of demand {demand} do not sum up to it")
+            raise Rejected(
+                f"not proven: the flows of demand {demand} do not sum up to it", code="not-proven"
+            )
 
     def _verify_shield(self) -> None:
         """The rule of the shield asks for no more than the optimum allows."""
         most = self.ratio * self.demand_prices(self.shield_prices) * (1 - UNIT)
         if not (self.rule_prices <= most).all():
             raise Rejected(
-                "not proven: the shield's bound is above the ratio times what its prices prove"
+                "not proven: the shield's bound is above the ratio times what its prices prove",
+                code="not-proven",
             )
 
     def _verify_safe(self) -> None:
@@ -236,7 +240,10 @@ class RatioClaim(Heading):
         loads = (flows @ self.incidence) / self.capacity * (1 + UNIT * (self.output_size + 64))
         if not (loads <= 1).all():
             arc = int(loads.argmax())
-            raise Rejected(f"not proven: the safe split loads link {arc} to {loads[arc]:.9g}")
+            raise Rejected(
+                f"not proven: the safe split loads link {arc} to {loads[arc]:.9g}",
+                code="not-proven",
+            )
 
 
 @dataclass(frozen=True)

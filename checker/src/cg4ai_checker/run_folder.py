@@ -228,7 +228,7 @@ def _same_guard(claim: Claim, guards: Any, arrays: Mapping[str, NDArray[Any]], w
         same = guard.get("everywhere", False) == claim.everywhere
         if same and _same_region(claim, guard["region"]):
             return
-    raise Rejected(f"{what} has other rules or regions than the certificate's")
+    raise Rejected(f"{what} has other rules or regions than the certificate's", code="altered")
 
 
 def _same_rules(claim: Claim, form: Any, own: Mapping[str, NDArray[Any]]) -> bool:
@@ -276,10 +276,10 @@ def _used(part: PartSource) -> PartSource:
 
 def _same_parts(shipped: Shipped, claim: Claim, what: str) -> None:
     if shipped.layout != [block.tolist() for block in claim.blocks]:
-        raise Rejected(f"{what} has other blocks than the certificate's")
+        raise Rejected(f"{what} has other blocks than the certificate's", code="altered")
     used = shipped.used
     if len(used) != len(claim.sources):
-        raise Rejected(f"{what} has other members than the certificate's")
+        raise Rejected(f"{what} has other members than the certificate's", code="altered")
     for number, (own, stated) in enumerate(zip(used, claim.sources, strict=True)):
         _same(own, stated, f"part {number} of {what}")
 
@@ -291,7 +291,9 @@ def _same_names(
     stored = {name: about[name] for name in NAMES if name in about}
     for name in NAMES:
         if stored.get(name) != claim.about.get(name):
-            raise Rejected(f"the mixture in {folder} has other {name} than the certificate's")
+            raise Rejected(
+                f"the mixture in {folder} has other {name} than the certificate's", code="altered"
+            )
     if about.get("application") == "tabular" and about.get("columns") is not None:
         _encoded_as_named(about, folder)
 
@@ -321,15 +323,15 @@ def _encoded_as_named(about: dict[str, Any], folder: str | Path) -> None:
 
 def _same(own: PartSource, stated: PartSource, what: str) -> None:
     if (own.kind, own.config) != (stated.kind, stated.config):
-        raise Rejected(f"{what} is of another kind or shape than the certificate's")
+        raise Rejected(f"{what} is of another kind or shape than the certificate's", code="altered")
     for name, one, other in (
         ("blocks", own.blocks, stated.blocks),
         ("weights", own.weights, stated.weights),
     ):
         if not np.array_equal(one, other):
-            raise Rejected(f"{what} has other {name} than the certificate's")
+            raise Rejected(f"{what} has other {name} than the certificate's", code="altered")
     if set(own.arrays) != set(stated.arrays):
-        raise Rejected(f"{what} has other arrays than the certificate's")
+        raise Rejected(f"{what} has other arrays than the certificate's", code="altered")
     for name, array in own.arrays.items():
         if not np.array_equal(array, stated.arrays[name]):
-            raise Rejected(f"{what} differs from the certificate's in {name}")
+            raise Rejected(f"{what} differs from the certificate's in {name}", code="altered")

@@ -64,7 +64,7 @@ def links_of(about: Mapping[str, Any]) -> dict[tuple[str, str], int]:
         raise Rejected(str(error)) from error
     arcs = [(source, target) for source, target in about["arcs"]]
     if len(set(arcs)) < len(arcs):
-        raise Rejected("the network names a link twice")
+        raise Rejected("the network names a link twice", code="duplicate")
     return {arc: number for number, arc in enumerate(arcs)}
 
 
@@ -73,7 +73,9 @@ def links_on_paths(about: Mapping[str, Any]) -> list[list[int]]:
     links = links_of(about)
     for path in about["paths"]:
         if len(set(path)) < len(path):
-            raise Rejected(f"a path of the network goes through a node twice: {path!r:.80}")
+            raise Rejected(
+                f"a path of the network goes through a node twice: {path!r:.80}", code="duplicate"
+            )
     return [[links[arc] for arc in pairwise(path)] for path in about["paths"]]
 
 
@@ -108,7 +110,9 @@ def all_routed(claim: Claim, shipped: Shipped, folder: str) -> list[str]:
             raise Rejected(f"not seen: that the shares of every demand in {folder} sum to 1")
         return []
     if claim.shield is None and any(map(below_zero, claim.sources)):
-        raise Rejected(f"shares in {folder} may be below 0, and loads of others would be hidden")
+        raise Rejected(
+            f"shares in {folder} may be below 0, and loads of others would be hidden", code="range"
+        )
     # sums of a shield's anchor say nothing of what it moves
     known = claim.sums if claim.shield is None else None
     stated = [] if known is None else [own.tolist() for own in known.groups]
@@ -149,7 +153,9 @@ def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> s
         and (_same_set(claim.region, demands) or _around(claim.region, demands))
     )
     if not same:
-        raise Rejected(f"the rules or the region are not the network's that {folder} describes")
+        raise Rejected(
+            f"the rules or the region are not the network's that {folder} describes", code="altered"
+        )
     return "The rules are the capacities of the network stored there, over its demands."
 
 
@@ -193,7 +199,9 @@ def _behind_both(claim: RatioClaim, state: MemberState, what: str) -> None:
     _same_loads(claim, bound, what)
     no_other = _limits(bound, np.zeros(claim.arcs))
     if not no_other or not np.array_equal(bound["prices"], claim.rule_prices):
-        raise Rejected(f"{what}: its shield has another bound than the certificate's")
+        raise Rejected(
+            f"{what}: its shield has another bound than the certificate's", code="altered"
+        )
     for guard in (outer[0], guards[0]):
         region = guard["region"]
         ends = {"lower": claim.region.lower, "upper": claim.region.upper}
@@ -221,7 +229,9 @@ def _only(
     guards: list[Any], arrays: Mapping[str, NDArray[Any]], form: str, what: str
 ) -> dict[str, NDArray[Any]]:
     if len(guards) != 1 or guards[0]["rules"] != form:
-        raise Rejected(f"{what}: a shield of it keeps other rules than the certificate's")
+        raise Rejected(
+            f"{what}: a shield of it keeps other rules than the certificate's", code="altered"
+        )
     return below(arrays, "guard.0.")
 
 
@@ -246,7 +256,9 @@ def _same_loads(claim: RatioClaim, own: Mapping[str, NDArray[Any]], what: str) -
     shape = (claim.arcs, claim.output_size)
     once = len(found) == len(own["value"])  # of one named twice only the last would be looked at
     if not once or found != stated or own["constant"].any() or own["constant"].shape != shape:
-        raise Rejected(f"{what}: a shield of it has other links, capacities or paths")
+        raise Rejected(
+            f"{what}: a shield of it has other links, capacities or paths", code="altered"
+        )
 
 
 def _same_flows(claim: RatioClaim, flows: MemberState, what: str) -> None:
@@ -254,7 +266,9 @@ def _same_flows(claim: RatioClaim, flows: MemberState, what: str) -> None:
     if not same or not all(
         np.array_equal(flows.arrays[name], claim.tree[name][None]) for name in TREE
     ):
-        raise Rejected(f"{what}: its shield moves to other flows than the certificate's")
+        raise Rejected(
+            f"{what}: its shield moves to other flows than the certificate's", code="altered"
+        )
 
 
 def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> None:
@@ -271,7 +285,7 @@ def _same_network(claim: RatioClaim, about: Mapping[str, Any], folder: str) -> N
         and named_by_ends(about)
     )
     if not same:
-        raise Rejected(f"network or demands are not those that {folder} describes")
+        raise Rejected(f"network or demands are not those that {folder} describes", code="altered")
 
 
 def _slopes(claim: Claim) -> dict[tuple[int, int, int], float]:

@@ -29,7 +29,8 @@ def within_scale(array: NDArray[Any], name: str, *, least: float = -LARGEST) -> 
         worst = array[~((array >= least) & (array <= LARGEST))].flat[0]
         raise Rejected(
             f"{name} holds {worst}: numbers must be finite and within {least:g} and {LARGEST:g}, "
-            "beyond which rounding is not bounded here"
+            "beyond which rounding is not bounded here",
+            code="not-finite",
         )
 
 
@@ -46,7 +47,8 @@ def factors(array: NDArray[Any], name: str) -> NDArray[np.float64]:
     if small.any():
         raise Rejected(
             f"{name} holds {found[small].flat[0]:.3g}: numbers other than 0 must be at least "
-            f"{SMALLEST_FACTOR:g} in size, below which products vanish"
+            f"{SMALLEST_FACTOR:g} in size, below which products vanish",
+            code="range",
         )
     return found
 
@@ -60,5 +62,6 @@ def refuse_large(left: NDArray[Any], right: NDArray[Any], *, least: int = 0) -> 
     if count > max(LARGEST_PRODUCT, left.nbytes + right.nbytes, least):
         raise Rejected(
             f"a product of {left.shape[0]} rows and {right.shape[1]} columns exceeds "
-            f"{LARGEST_PRODUCT} numbers and the bytes it is made of, too many to be checked"
+            f"{LARGEST_PRODUCT} numbers and the bytes it is made of, too many to be checked",
+            code="memory",
         )

@@ -90,7 +90,10 @@ class ShapeClaim(Heading):
             return [{self.output: 1, k: -1} for k in range(size) if k != self.output]
         if self.ordered:
             if size * size > LARGEST_PRODUCT:
-                raise Rejected(f"the chances of {size} classes in order are too many to be checked")
+                raise Rejected(
+                    f"the chances of {size} classes in order are too many to be checked",
+                    code="memory",
+                )
             return [dict.fromkeys(range(k, size), 1) for k in range(1, size)]
         return [{k: 1} for k in range(size) if self.output in (None, k)]
 
@@ -105,7 +108,8 @@ class ShapeClaim(Heading):
                     raise Rejected(
                         f"not proven: member {member} of {what} has a path by which the outputs "
                         f"may {broken if self.shape == 'monotone' else 'bend ' + broken} with "
-                        f"feature {feature}"
+                        f"feature {feature}",
+                        code="not-proven",
                     )
 
     def _may(self, state: MemberState, member: int, feature: int) -> May:
@@ -261,7 +265,9 @@ def _refuse_deep(state: MemberState, size: int) -> None:
     while kind == "arranged":
         depth, kind, config = depth + 1, config["inner"]["kind"], config["inner"]["config"]
     if depth > 1 and max(size, 2) ** depth > MOST_SETS:
-        raise Rejected(f"members are arranged {depth} times over, too often to be followed")
+        raise Rejected(
+            f"members are arranged {depth} times over, too often to be followed", code="memory"
+        )
 
 
 def _count(state: MemberState) -> int:
@@ -356,14 +362,15 @@ def _refuse_overflow(depth: int, arrays: Arrays, member: int) -> None:
     if not all((one <= LARGEST_SUM).all() for one in sizes):
         raise Rejected(
             f"sums inside member {member} can exceed {LARGEST_SUM:g} times its inputs, beyond "
-            "which they may overflow"
+            "which they may overflow",
+            code="not-finite",
         )
 
 
 def _signs(weight: NDArray[Any], sums: list[dict[int, int]]) -> NDArray[Any]:
     """(sums, units): the signs of sums of rows of the last layer, without rounding."""
     if sum(map(len, sums)) * weight.shape[1] > max(LARGEST_PRODUCT, 2 * weight.size):
-        raise Rejected("sums of outputs have too many terms to be checked")
+        raise Rejected("sums of outputs have too many terms to be checked", code="memory")
     made = np.zeros((len(sums), weight.shape[1]), np.int64)
     for number, one in enumerate(sums):
         for unit in range(weight.shape[1]):

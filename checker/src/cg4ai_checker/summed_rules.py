@@ -56,7 +56,9 @@ def checked_totals(
     if len(names) != count or not count:
         raise Rejected(f"{len(names)} names are given for {count} totals")
     if not claim.plain.all() or len(claim.square_rule) or claim.quadratic is not None:
-        raise Rejected("only linear rules with a number for a limit are added up to totals")
+        raise Rejected(
+            "only linear rules with a number for a limit are added up to totals", code="unsupported"
+        )
     if not np.array_equal(np.unique(of_rule), np.arange(count)):
         raise Rejected(f"every rule is part of one of the totals 0 to {count - 1}, each has one")
     for total, name in enumerate(names):

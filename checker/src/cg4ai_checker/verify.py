@@ -223,12 +223,13 @@ class _Prover:
                 name = self._claim.rule_names[done]
                 raise Rejected(
                     f"not proven: up to {name} the check needs {self.extra} cells beyond those of "
-                    f"the certificate, and {self._budget} is the most"
+                    f"the certificate, and {self._budget} is the most",
+                    code="memory",
                 )
         if progress is not None:
             progress(count, count)
         if (self._bounds == -np.inf).any():
-            raise Rejected("no cell holds an input of the region: it is empty")
+            raise Rejected("no cell holds an input of the region: it is empty", code="empty")
         return self._bounds
 
     def _pieces(self) -> Iterator[_Piece]:
@@ -277,7 +278,8 @@ class _Prover:
         if numbers > most:
             raise Rejected(
                 f"not proven: bounding {name} on one cell takes {8 * numbers / 2**20:.0f} MiB, "
-                f"and {8 * most / 2**20:.0f} MiB is the most that is used here"
+                f"and {8 * most / 2**20:.0f} MiB is the most that is used here",
+                code="memory",
             )
         return int(np.clip(MEMORY // numbers, 1, CHUNK))
 
@@ -331,5 +333,6 @@ class _Prover:
         more = ", ..." if len(low) > 6 else ""
         raise Rejected(
             f"not proven: {self._claim.rule_names[rule]} is bounded by {value[worst]:.9g} only, "
-            f"its limit is {self._claim.target[rule]:.9g}, on the cell {ends}{more}"
+            f"its limit is {self._claim.target[rule]:.9g}, on the cell {ends}{more}",
+            code="not-proven",
         )

@@ -406,7 +406,8 @@ def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
     if least is None:
         raise InvalidInput(
             "the room of this anchor has no closed form: a rule multiplies outputs by the input, "
-            "or is not linear, and the anchor depends on the input, too; give a constant anchor"
+            "or is not linear, and the anchor depends on the input, too; give a constant anchor",
+            code="unsupported",
         )
     for guard in guards:
         worst = find_worst_case(guard, anchor)
@@ -416,7 +417,8 @@ def check_given(guards: Sequence[Guard], anchor: AffineMap) -> Anchor:
             raise InvalidInput(
                 f"the anchor is not shown to keep {guard.name}: its proven room is "
                 f"{worst[0].min():.3g}, though no input is known that breaks it; a shield needs an "
-                "anchor with room, such as a constant one"
+                "anchor with room, such as a constant one",
+                code="anchor",
             )
     return Anchor(anchor, max(0.0, least.room))
 
@@ -440,5 +442,6 @@ def check_anchor_outputs(guard: Guard, points: Array, outputs: Array) -> None:
     raise InvalidInput(
         f"the anchor does not keep {guard.name}: at x = [{shown}{more}] rule {rule} is missed by "
         f"{-slack[at, rule]:.3g}; a shield needs an anchor that keeps every rule on the whole "
-        "region"
+        "region",
+        code="anchor",
     )

@@ -45,7 +45,8 @@ class CsvTable:
         if name not in self._positions:
             raise InvalidInput(
                 f"{self.path} has no column {name!r}{did_you_mean(name, self.names)}; it has "
-                f"{format_list(self.names)}"
+                f"{format_list(self.names)}",
+                code="unknown-name",
             )
         return self._positions[name]
 
@@ -65,7 +66,8 @@ class CsvTable:
                 raise InvalidInput(
                     f"{self.format_position(row, name)} is {self.cells_of(name)[row]!r}, not "
                     f"{what}; "
-                    "correct it, empty the cell if it is unknown, or remove the row"
+                    "correct it, empty the cell if it is unknown, or remove the row",
+                    code="type",
                 )
 
     def get_texts(self, name: str) -> list[str]:
@@ -74,7 +76,8 @@ class CsvTable:
         if "" in column:
             raise InvalidInput(
                 f"{self.format_position(column.index(''), name)} is empty; fill it in or remove "
-                "the row"
+                "the row",
+                code="missing-values",
             )
         return column
 
@@ -91,12 +94,14 @@ class CsvTable:
         if len(values) > 1 and len(texts) > len(values) / 2:
             raise InvalidInput(
                 f"column {name!r} of {self.path} holds text ({self.format_line(texts[0])}: "
-                f"{column[texts[0]]!r}), but must hold numbers; encode it as numbers first"
+                f"{column[texts[0]]!r}), but must hold numbers; encode it as numbers first",
+                code="type",
             )
         if bad:
             raise InvalidInput(
                 f"{self.format_position(bad[0], name)} is {column[bad[0]]!r}, not a finite number; "
-                "correct it or remove the row"
+                "correct it or remove the row",
+                code="not-finite",
             )
         return [value for value in values if value is not None]
 
@@ -143,7 +148,8 @@ def read_data(path: Path) -> bytes:
         return read_given(path)
     except OSError as error:
         raise InvalidInput(
-            f"cannot read {path}: {error.strerror or error}; check the name of the data file"
+            f"cannot read {path}: {error.strerror or error}; check the name of the data file",
+            code="bad-file",
         ) from error
 
 
@@ -153,7 +159,8 @@ def csv_table(data: bytes, path: Path) -> CsvTable:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(
-            f"{path} is not a text file in UTF-8 ({error}); save it as UTF-8"
+            f"{path} is not a text file in UTF-8 ({error}); save it as UTF-8",
+            code="bad-file",
         ) from error
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     cells: list[list[str]] = []
@@ -167,28 +174,43 @@ def csv_table(data: bytes, path: Path) -> CsvTable:
             if len(row) != len(names):
                 raise InvalidInput(
                     f"{path}, line {reader.line_num} has {len(row)} cells, the header has "
-                    f"{len(names)}; correct or remove the line"
+                    f"{len(names)}; correct or remove the line",
+                    code="shape",
                 )
             cells.append([cell.strip() for cell in row])
             lines.append(reader.line_num)
     except csv.Error as error:
-        raise InvalidInput(f"{path}, line {reader.line_num} is not valid CSV: {error}") from error
+        raise InvalidInput(
+            f"{path}, line {reader.line_num} is not valid CSV: {error}", code="bad-file"
+        ) from error
     if not cells:
-        raise InvalidInput(f"{path} has a header but no rows; give at least one row of data")
+        raise InvalidInput(
+            f"{path} has a header but no rows; give at least one row of data", code="empty"
+        )
     return CsvTable(path, names, cells, lines, hashlib.sha256(data).hexdigest())
 
 
 def _check_header(path: Path, names: tuple[str, ...]) -> None:
     if not names:
-        raise InvalidInput(f"{path} is empty; expected a header line and rows of numbers")
+        raise InvalidInput(
+            f"{path} is empty; expected a header line and rows of numbers", code="empty"
+        )
     if len(names) == 1 and (";" in names[0] or "\t" in names[0]):
-        raise InvalidInput(f"{path} is not separated by commas: {names[0]!r}; save it with commas")
+        raise InvalidInput(
+            f"{path} is not separated by commas: {names[0]!r}; save it with commas", code="bad-file"
+        )
     if "" in names:
         raise InvalidInput(
-            f"column {names.index('') + 1} of {path} has no name in the header; give it one"
+            f"column {names.index('') + 1} of {path} has no name in the header; give it one",
+            code="bad-name",
         )
     double = [name for name in names if names.count(name) > 1]
     if double:
-        raise InvalidInput(f"the header of {path} names {double[0]!r} more than once; rename one")
+        raise InvalidInput(
+            f"the header of {path} names {double[0]!r} more than once; rename one", code="duplicate"
+        )
     if all(as_number(name) is not None for name in names):
-        raise InvalidInput(f"{path} has no header: its first line is all numbers; add column names")
+        raise InvalidInput(
+            f"{path} has no header: its first line is all numbers; add column names",
+            code="bad-file",
+        )

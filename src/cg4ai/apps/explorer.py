@@ -48,7 +48,8 @@ def write_explorer(folder: Path, out: Path, *, most_mb: float = MOST_MB) -> floa
     if size > most_mb:
         raise InvalidInput(
             f"the page of {folder} has {size:.1f} MB, more than {most_mb:g}: allow it with "
-            f"--most-mb {size + 0.1:.1f}, or export the model with export {folder} --onnx FILE"
+            f"--most-mb {size + 0.1:.1f}, or export the model with export {folder} --onnx FILE",
+            code="range",
         )
     files.write_bytes(out, data)
     return size

@@ -36,7 +36,9 @@ PATCHES = "patches"  # in an ensemble's description: the files that were added, 
 
 def check_application(run: Run, name: str) -> None:
     if run.command != name:
-        raise RunFolderError(f"{run.folder} holds a run of {run.command!r}, not of {name!r}")
+        raise RunFolderError(
+            f"{run.folder} holds a run of {run.command!r}, not of {name!r}", code="conflict"
+        )
     refuse_patched_run(run)
 
 

@@ -58,9 +58,13 @@ def parse_json(data: bytes, what: str) -> Any:
             object_pairs_hook=_once_each,
         )
     except RecursionError as error:
-        raise InvalidInput(f"{what} is nested too deeply; expected {EXPECTED}") from error
+        raise InvalidInput(
+            f"{what} is nested too deeply; expected {EXPECTED}", code="bad-file"
+        ) from error
     except ValueError as error:  # not UTF-8, or not JSON
-        raise InvalidInput(f"{what} is not valid JSON: {error}; expected {EXPECTED}") from error
+        raise InvalidInput(
+            f"{what} is not valid JSON: {error}; expected {EXPECTED}", code="bad-file"
+        ) from error
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -78,7 +82,8 @@ def refuse_unknown_keys(content: Mapping[str, Any], known: Sequence[str], what: 
         if key not in known:
             raise InvalidInput(
                 f"{what} has the unknown key {key!r:.80}{did_you_mean(key, known)}; use "
-                f"{', '.join(known)}"
+                f"{', '.join(known)}",
+                code="unknown-name",
             )
 
 
@@ -88,12 +93,16 @@ def json_table(rows: Any, path: Path) -> CsvTable:
     null is an empty cell, true and false are these words; lists and objects are refused.
     """
     if not isinstance(rows, list):
-        raise InvalidInput(f"{path} has {kind_of(rows)} for its rows; expected {EXPECTED}")
+        raise InvalidInput(
+            f"{path} has {kind_of(rows)} for its rows; expected {EXPECTED}", code="bad-file"
+        )
     if not rows:
-        raise InvalidInput(f"{path} has no rows; give at least one row of data")
+        raise InvalidInput(f"{path} has no rows; give at least one row of data", code="empty")
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict):
-            raise InvalidInput(f"{path}, row {number} is {kind_of(row)}; expected {EXPECTED}")
+            raise InvalidInput(
+                f"{path}, row {number} is {kind_of(row)}; expected {EXPECTED}", code="type"
+            )
     names = tuple(rows[0])
     _check_names(rows, path)
     cells = [[row[name] for name in names] for row in rows]
@@ -111,16 +120,20 @@ def json_table(rows: Any, path: Path) -> CsvTable:
 def _check_names(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     first = rows[0].keys()
     if not first:
-        raise InvalidInput(f"{path}, row 1 has no columns; expected {EXPECTED}")
+        raise InvalidInput(f"{path}, row 1 has no columns; expected {EXPECTED}", code="empty")
     if len({name.strip() for name in first}) < len(first):
-        raise InvalidInput(f"{path}, row 1 has two columns that differ only in spaces; rename one")
+        raise InvalidInput(
+            f"{path}, row 1 has two columns that differ only in spaces; rename one",
+            code="duplicate",
+        )
     for number, row in enumerate(rows, start=1):
         if row.keys() != first:
             lacks = [name for name in first if name not in row]
             what = f"lacks {format_list(lacks)}" if lacks else "has others than row 1"
             raise InvalidInput(
                 f"{path}, row {number} {what}; give every row the same columns, null where a "
-                "value is unknown"
+                "value is unknown",
+                code="shape",
             )
 
 
@@ -133,7 +146,7 @@ def _text(value: Any, where: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     raise InvalidInput(
-        f"{where} is {kind_of(value)}; expected a number, a text, true/false or null"
+        f"{where} is {kind_of(value)}; expected a number, a text, true/false or null", code="type"
     )
 
 

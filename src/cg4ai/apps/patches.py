@@ -116,9 +116,13 @@ def patch_run(
     `report` its page, report.html, is written, too.
     """
     if out is not None and out.resolve() == folder.resolve():
-        raise InvalidInput(f"{folder} is the run to patch: choose another --out, it stays as it is")
+        raise InvalidInput(
+            f"{folder} is the run to patch: choose another --out, it stays as it is", code="exists"
+        )
     if out is not None and (out / "run.json").exists():
-        raise InvalidInput(f"{out} already holds a run: choose another --out for the patched one")
+        raise InvalidInput(
+            f"{out} already holds a run: choose another --out for the patched one", code="exists"
+        )
     before, described = load_trained(folder)
     run = Run.open(folder, read_only=True)
     run.summary()  # refused where it speaks of another run's files
@@ -190,13 +194,14 @@ def _pool(run: Run, before: Ensemble) -> Pool:
 def _refuse(added: Sequence[Rule], task: TrainingTask) -> None:
     """Refuse rules that members would have to be built for."""
     if not added:
-        raise InvalidInput("nothing to add: the files name neither rules nor cases")
+        raise InvalidInput("nothing to add: the files name neither rules nor cases", code="empty")
     for one in (rule.requirement for rule in added):
         region = isinstance(one.region, Region)
         if (region and task.settings.guarantee != "attacked") or getattr(one, "inputs", 0) is None:
             raise InvalidInput(
                 f"{one.name} holds at every input, which members are built or shielded for: a "
-                "patch adds rules at listed inputs; train anew under this one"
+                "patch adds rules at listed inputs; train anew under this one",
+                code="unsupported",
             )
 
 

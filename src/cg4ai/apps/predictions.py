@@ -98,7 +98,9 @@ class RunPredictor:
         before = _digest(folder)
         found = cls(*load_trained(folder), before)
         if _digest(folder) != before:
-            raise RunFolderError(f"{folder} was written while it was read; try again")
+            raise RunFolderError(
+                f"{folder} was written while it was read; try again", code="altered"
+            )
         return found
 
     def predict(
@@ -175,7 +177,10 @@ class RunPredictor:
             some = slice(first, first + TOGETHER)
             part = self.described.improve_answers(inputs[some], outputs[some], fallback=most)
             if part is None and fallback is not None:
-                raise InvalidInput("a fallback is for routers, whose answers can be solved instead")
+                raise InvalidInput(
+                    "a fallback is for routers, whose answers can be solved instead",
+                    code="unsupported",
+                )
             if part is None:
                 return outputs, []
             parts.append(part)

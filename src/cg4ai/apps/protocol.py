@@ -245,7 +245,8 @@ class TrainedDefaults:
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         raise InvalidInput(
-            "this is not a run of cg4ai route: --agents takes routers apart, node by node"
+            "this is not a run of cg4ai route: --agents takes routers apart, node by node",
+            code="unsupported",
         )
 
 

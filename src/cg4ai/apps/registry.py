@@ -61,7 +61,8 @@ def register(
         if shared and (name, kind, program) != (other.name, other.kind, other.program):
             raise InvalidInput(
                 f"the application {other.name!r} of kind {other.kind!r} is registered already, by "
-                f"{other.program}: choose another name and kind than {name!r} and {kind!r}"
+                f"{other.program}: choose another name and kind than {name!r} and {kind!r}",
+                code="duplicate",
             )
     _REGISTERED[name] = made
 
@@ -73,7 +74,7 @@ def is_registered(name: str) -> bool:
 def get_registration(name: str) -> Registration:
     """That of the application with this name."""
     if name not in _REGISTERED:
-        raise RunFolderError(describe_unregistered(name))
+        raise RunFolderError(describe_unregistered(name), code="unknown-name")
     return _REGISTERED[name]
 
 
@@ -82,7 +83,7 @@ def registration_of_kind(kind: str) -> Registration:
     for one in _REGISTERED.values():
         if one.kind == kind:
             return one
-    raise RunFolderError(describe_unregistered(kind))
+    raise RunFolderError(describe_unregistered(kind), code="unknown-name")
 
 
 def program_of(name: str) -> str:

@@ -52,9 +52,9 @@ class CertifyOptions:
 
     def __post_init__(self) -> None:
         if not self.time_limit_s > 0 or self.cells < 1:
-            raise InvalidInput("--time-limit must be above 0 and --cells at least 1")
+            raise InvalidInput("--time-limit must be above 0 and --cells at least 1", code="range")
         if not (0 < self.memory_gib < float("inf")):
-            raise InvalidInput("--memory-limit must be a number of GiB above 0")
+            raise InvalidInput("--memory-limit must be a number of GiB above 0", code="range")
         check_jobs(self.jobs, "--jobs")
 
 

@@ -57,13 +57,14 @@ def demo(
 ) -> None:
     """Train two routers of the network Abilene: without rules, and one that overloads no link."""
     if data not in ("routing", "cancer"):
-        raise InvalidInput(f"--data must be routing or cancer, got {data!r}")
+        raise InvalidInput(f"--data must be routing or cancer, got {data!r}", code="unknown-name")
     folder = FOLDER if out is None else out
     held = (folder / "run.json").exists()
     if held and folder.absolute() != FOLDER.absolute():
         raise RunFolderError(
             f"{folder} already holds a run, which the demonstration does not replace: choose a new "
-            f"folder for --out, or leave --out out to replace {FOLDER}"
+            f"folder for --out, or leave --out out to replace {FOLDER}",
+            code="exists",
         )
     if data == "cancer":
         from cg4ai.cli import demo_tumours

@@ -40,8 +40,8 @@ def export(
     --onnx and --torch write mixture, completion and shield as one graph for any number of inputs.
     It computes in double precision and equals cg4ai predict up to rounding. The file states the
     order of the inputs. Guarantees hold in double precision only; with --float32 the difference is
-    measured and printed. --agents writes one policy file for each sending node of a router trained with
-    --agent-scope own or source, and policy.py, which computes the node's splits with NumPy alone.
+    measured and printed. --agents writes one policy file for each sending node of a router trained
+    with --agent-scope own or source, and policy.py, which computes the node's splits with NumPy.
     """
     from cg4ai.apps.folders import load_trained
     from cg4ai.errors import InvalidInput
@@ -49,10 +49,11 @@ def export(
     if onnx is None and torch is None and agents is None:
         raise InvalidInput(
             "nothing to export: name a file with --onnx FILE or --torch FILE, or a folder with "
-            "--agents DIR"
+            "--agents DIR",
+            code="missing-argument",
         )
     if float32 and onnx is None:
-        raise InvalidInput("--float32 needs --onnx FILE")
+        raise InvalidInput("--float32 needs --onnx FILE", code="conflict")
     ensemble, described = load_trained(folder)
     if agents is not None:
         for line in described.export_agents(ensemble, agents):

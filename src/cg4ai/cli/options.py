@@ -165,20 +165,23 @@ def _assign_further(kind: type, pairs: Sequence[str], given: Given) -> None:
     for pair in pairs:
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InvalidInput(f"--set takes name=value, got {pair!r}")
+            raise InvalidInput(f"--set takes name=value, got {pair!r}", code="type")
         if former.get(name) in free:
             print(warn_of_former(f"--set {name}", f"--set {former[name]}"), file=sys.stderr)
         name = former.get(name, name)
         if name in by_name and name not in free:
             said = by_name[name]
             if said.names is not None:
-                raise InvalidInput(f"--set {name}: set its fields by their own names instead")
+                raise InvalidInput(
+                    f"--set {name}: set its fields by their own names instead", code="conflict"
+                )
             own = said.option or _option(name)
-            raise InvalidInput(f"--set {name}: use {own} for this setting")
+            raise InvalidInput(f"--set {name}: use {own} for this setting", code="conflict")
         if name not in free:
             raise InvalidInput(
                 f"--set {name}: there is no such setting{did_you_mean(name, free)}; there are "
-                f"{', '.join(free)}"
+                f"{', '.join(free)}",
+                code="unknown-name",
             )
         if free[name]:
             given.setdefault(free[name], {})[name] = _value(text)

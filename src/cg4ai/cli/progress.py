@@ -174,7 +174,8 @@ def make_progress(mode: str = "auto", stream: TextIO | None = None) -> ProgressS
     if mode != "auto":
         raise InvalidInput(
             f"unknown progress mode {mode!r}{did_you_mean(mode, MODES)}: use one of "
-            f"{', '.join(MODES)}"
+            f"{', '.join(MODES)}",
+            code="unknown-name",
         )
     target = stream if stream is not None else sys.stderr
     if target.isatty() and os.environ.get("TERM") != "dumb":

@@ -47,7 +47,8 @@ def route(given: Given, options: RunOptions) -> int:
     """
     if given.get("failures") is not None and options.out is None:
         raise InvalidInput(
-            "--failures writes a router for each failure: name a folder with --out DIR"
+            "--failures writes a router for each failure: name a folder with --out DIR",
+            code="missing-argument",
         )
     started = clock.wall()
     return _failures(train_application("route", given, options), given, options, started)

@@ -15,6 +15,8 @@ from cg4ai.errors import Cg4aiError
 class Interrupted(Cg4aiError, KeyboardInterrupt):
     """Ctrl-C came before there was anything to return."""
 
+    code = "interrupted"
+
 
 class Interrupts:
     """While entered, Ctrl-C sets `requested`; inside `allowed()` it also raises at once.

@@ -222,7 +222,8 @@ class Workspace:
             raise InvalidInput(
                 f"requirement {rows.requirement} bounds the mean of the members' own values and "
                 f"needs all outputs in one block, got {len(self.layout)} blocks; use the rule "
-                "itself (form='pairwise' of a margin), or one block"
+                "itself (form='pairwise' of a margin), or one block",
+                code="unsupported",
             )
         else:
             self._add_to_master(rows, sizes, slack)

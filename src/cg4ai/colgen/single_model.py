@@ -75,7 +75,8 @@ def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     if problem.stated.phases is not None:
         raise InvalidInput(
             "single_model cannot be combined with the guarantee certified: leave single_model "
-            "out, or ask for another guarantee"
+            "out, or ask for another guarantee",
+            code="conflict",
         )
     several = len(problem.layout) > 1 and isinstance(objective, Supervised)
     by_output = isinstance(objective, Supervised) and objective.loss in ("squared", "absolute")
@@ -83,7 +84,8 @@ def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     if several and (isinstance(objective, Objective) or not (by_output or free)):
         raise InvalidInput(
             f"single_model with {len(problem.layout)} blocks needs a loss that is a sum over "
-            "outputs (squared, absolute, none, or an Epigraph); use such a loss, or one block"
+            "outputs (squared, absolute, none, or an Epigraph); use such a loss, or one block",
+            code="unsupported",
         )
     return SinglePhase()
 

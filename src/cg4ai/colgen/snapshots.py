@@ -107,7 +107,8 @@ def restore(snapshot: Snapshot, problem: CompiledProblem, settings: Settings) ->
     except KeyError as error:
         raise RunFolderError(
             f"the checkpoint lacks {error}: it is of an earlier version of cg4ai, or not whole; "
-            "train anew into another folder"
+            "train anew into another folder",
+            code="version",
         ) from error
     if work.scenarios is not None and len(work.columns):
         work.scenarios.outputs = work.columns.outputs(work.scenarios.inputs)
@@ -119,7 +120,9 @@ def _restore_curved(work: Workspace, snapshot: Snapshot) -> None:
     for number, entry in enumerate(snapshot.meta["curved"]):
         rows = _restored_rows(entry, arrays, f"curved{number}.", work)
         if not isinstance(rows, ConcaveRows):
-            raise RunFolderError("the checkpoint has tangents of rows that are linear now")
+            raise RunFolderError(
+                "the checkpoint has tangents of rows that are linear now", code="altered"
+            )
         part = slice(start, start + len(rows))
         work.tangents.add(rows, arrays["curved.sizes"][part], arrays["curved.slack"][part])
         work.remember(rows)
@@ -171,7 +174,8 @@ def _restored_rows(
     if number >= len(problem.requirements):
         raise RunFolderError(
             f"the checkpoint has rows of requirement {number}, the problem has "
-            f"{len(problem.requirements)} now; resume with the same requirements"
+            f"{len(problem.requirements)} now; resume with the same requirements",
+            code="altered",
         )
     inputs, bounds, origin = get_copy("inputs"), get_copy("bounds"), get("origin")
     if entry["linear"]:
@@ -182,7 +186,9 @@ def _restored_rows(
     if listed is None:
         listed = requirement.rows_at(inputs[:1], np.zeros(1, np.int64), number)
     if not isinstance(listed, ConcaveRows):
-        raise RunFolderError(f"the checkpoint's requirement {number} is of another kind now")
+        raise RunFolderError(
+            f"the checkpoint's requirement {number} is of another kind now", code="altered"
+        )
     functional = listed.scale(work.compute_size(number).scale).functional
     return replace(
         listed,

@@ -213,7 +213,9 @@ class RunState:
             if phase.name == name:
                 return phase
         known = ", ".join(phase.name for phase in self.phases)
-        raise InvalidInput(f"there is no phase {name!r} in this run, which has {known}")
+        raise InvalidInput(
+            f"there is no phase {name!r} in this run, which has {known}", code="unknown-name"
+        )
 
     def solve_master(self) -> MasterSolution:
         with self.watch.measure_step("master"):
@@ -356,12 +358,14 @@ class RunState:
             snapshots.restore_states(self._remembering(), saved.meta["parts"], saved.arrays)
         except InvalidInput as error:
             raise RunFolderError(
-                f"the checkpoint is of another kind of run: {error}; resume with the same problem"
+                f"the checkpoint is of another kind of run: {error}; resume with the same problem",
+                code="altered",
             ) from error
         except KeyError as error:
             raise RunFolderError(
                 f"the checkpoint lacks {error}: it is of an earlier version, not whole, or of "
-                "another kind of run; resume with the same problem"
+                "another kind of run; resume with the same problem",
+                code="altered",
             ) from error
 
     def _remembering(self) -> dict[str, Stateful]:

@@ -26,7 +26,8 @@ def find_completion(problem: CompiledProblem) -> Completion | None:
         if one.inputs is None:
             raise InvalidInput(
                 f"{one.name} names no inputs and ties outputs of {len(problem.layout)} blocks "
-                "together, so that no member can keep it; give a region or inputs, or one block"
+                "together, so that no member can keep it; give a region or inputs, or one block",
+                code="infeasible",
             )
     return None
 
@@ -39,7 +40,8 @@ def _refuse_rounding(problem: CompiledProblem, completion: Completion) -> None:
             raise InvalidInput(
                 f"{rule.name} ties outputs of very different sizes together, so that completed "
                 "members would miss it by more than rounding; state these outputs in units in "
-                "which their coefficients are alike"
+                "which their coefficients are alike",
+                code="infeasible",
             )
 
 

@@ -24,19 +24,22 @@ def find_output_set(problem: CompiledProblem) -> OutputSet | None:
     if len(problem.layout) > 1:
         raise InvalidInput(
             f"{names}: members fill {len(problem.layout)} blocks, so that none knows all outputs; "
-            "state the rule as Linear over a Box, or use one block"
+            "state the rule as Linear over a Box, or use one block",
+            code="unsupported",
         )
     if find_softmax_groups(problem):
         raise InvalidInput(
             f"{names}: the outputs are probabilities, which lie in [0, 1] and sum to 1 as they "
-            "are; set scores='logit' to bind logits, or bind probabilities by Linear over a Box"
+            "are; set scores='logit' to bind logits, or bind probabilities by Linear over a Box",
+            code="unsupported",
         )
     equalities = [one.name for one in asked if isinstance(one, Equality)]
     if equalities:
         raise InvalidInput(
             f"{names} and {equalities[0]} cannot both be kept by construction, because clamping "
             "and sorting break the equality; state a sum by SumTo, or the ranges by Linear over a "
-            "Box"
+            "Box",
+            code="infeasible",
         )
     return join_output_rules(rules, problem.layout.output_size)
 

@@ -65,12 +65,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         if not self.pricers:
-            raise InvalidInput("a problem needs at least one pricer to train members")
+            raise InvalidInput("a problem needs at least one pricer to train members", code="empty")
         for pricer in self.pricers:
             if not isinstance(pricer, Pricer):
                 raise InvalidInput(
                     f"{type(pricer).__name__} is not a pricer: derive it from "
-                    "cg4ai.colgen.PricerDefaults, and give it price(request)"
+                    "cg4ai.colgen.PricerDefaults, and give it price(request)",
+                    code="type",
                 )
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
@@ -89,7 +90,8 @@ class Problem:
             if not 0 <= rows.requirement < len(self.requirements):
                 raise InvalidInput(
                     f"start rows name requirement {rows.requirement}, of "
-                    f"{len(self.requirements)} counted from 0"
+                    f"{len(self.requirements)} counted from 0",
+                    code="range",
                 )
 
     def _check_affordable(self) -> None:
@@ -105,7 +107,8 @@ class Problem:
         if fitting:
             raise InvalidInput(
                 f"{fitting[0]} fits members to labels, and this objective has none; use members "
-                "trained by gradient, or a Supervised objective"
+                "trained by gradient, or a Supervised objective",
+                code="unsupported",
             )
 
     def _check_missing(self, requirement: Requirement) -> None:
@@ -129,7 +132,8 @@ class Problem:
         if concave and strict:
             raise InvalidInput(
                 f"{requirement.name} bounds the mean of the members' own margins, but {strict[0]} "
-                "prices linear rows only; use form='pairwise', or members trained by gradient"
+                "prices linear rows only; use form='pairwise', or members trained by gradient",
+                code="unsupported",
             )
 
 
@@ -137,17 +141,22 @@ def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size:
     """Refuse members that take other inputs or have too few outputs for their block."""
     if members.input_size != input_size:
         raise InvalidInput(
-            f"a member takes {members.input_size} inputs, the data have {input_size}"
+            f"a member takes {members.input_size} inputs, the data have {input_size}", code="shape"
         )
     if len(blocks) != len(members):
-        raise InvalidInput(f"{len(members)} members came with {len(blocks)} block numbers")
+        raise InvalidInput(
+            f"{len(members)} members came with {len(blocks)} block numbers", code="shape"
+        )
     for number in np.unique(blocks):
         if not 0 <= number < len(layout):
-            raise InvalidInput(f"a member names block {number}, of {len(layout)} counted from 0")
+            raise InvalidInput(
+                f"a member names block {number}, of {len(layout)} counted from 0", code="range"
+            )
         if members.output_size < len(layout.blocks[number]):
             raise InvalidInput(
                 f"a member has {members.output_size} outputs, but its block {number} fills "
-                f"{len(layout.blocks[number])}; train members with at least as many"
+                f"{len(layout.blocks[number])}; train members with at least as many",
+                code="shape",
             )
 
 

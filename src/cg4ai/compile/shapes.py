@@ -40,7 +40,8 @@ def shape_members(problem: CompiledProblem) -> CompiledProblem:
         if not isinstance(inner, NetworkArchitecture):
             raise InvalidInput(
                 f"{shapes[0].name} cannot be built into members of {type(inner).__name__}; use "
-                "networks, trees or boosting"
+                "networks, trees or boosting",
+                code="unsupported",
             )
         return SignedArchitecture(inner, shapes)
 
@@ -57,14 +58,16 @@ def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
     if len(problem.layout) > 1:
         raise InvalidInput(
             f"{first} is for members that give all outputs, these fill {len(problem.layout)} "
-            "blocks; use one block"
+            "blocks; use one block",
+            code="unsupported",
         )
     for one in problem.requirements:
         if isinstance(one, Equality):
             raise InvalidInput(
                 f"{first} and {one.name} cannot both be kept by construction: completing outputs "
                 "to an equality moves them with the input; state the equality as Linear(..., '==') "
-                "at listed inputs"
+                "at listed inputs",
+                code="infeasible",
             )
     source = find_output_set(problem)
     if source is not None:
@@ -74,7 +77,8 @@ def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
             if reason := find_obstacle(members, shape):
                 raise InvalidInput(
                     f"start members {number} do not keep {shape.name} by how they are built: "
-                    f"{reason}; leave them out, or build them so"
+                    f"{reason}; leave them out, or build them so",
+                    code="conflict",
                 )
     for pricer in problem.pricers:
         for asked in iterate_pricers(pricer):
@@ -82,7 +86,8 @@ def _check(problem: CompiledProblem, shapes: Sequence[Shape]) -> None:
             if not (asked.inner_parts() or by_gradients or asked.capabilities.keeps_shapes):
                 raise InvalidInput(
                     f"{first} cannot be built into what {type(asked).__name__} makes; use networks "
-                    "(hidden=() for linear ones), trees or boosting"
+                    "(hidden=() for linear ones), trees or boosting",
+                    code="unsupported",
                 )
 
 
@@ -91,7 +96,8 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
     size = source.output_size
     if any(shape.logits for shape in shapes):
         raise InvalidInput(
-            f"{shapes[0].name} is about logits, which a Range or Ordered would change"
+            f"{shapes[0].name} is about logits, which a Range or Ordered would change",
+            code="unsupported",
         )
     targets = moves.find_output_moves(shapes, size, input_size)
     after = moves.map_into_set(targets, source)
@@ -104,5 +110,6 @@ def _check_set(source: OutputSet, shapes: Sequence[Shape], input_size: int) -> N
                 f"{output} is sorted with others, clamped or made to sum, which changes how it "
                 f"moves with feature {feature}; outputs in order need the same signs, a sum none, "
                 "and what is convex everywhere can have a lower end alone, what is concave an "
-                "upper one, unless it is constant"
+                "upper one, unless it is constant",
+                code="infeasible",
             )

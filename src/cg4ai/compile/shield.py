@@ -71,7 +71,8 @@ def shield_members(problem: CompiledProblem) -> CompiledProblem:
         obstacle = found.reason if isinstance(found, NoAnchor) else ""
     if obstacle and problem.guarantee == "shielded":
         raise InvalidInput(
-            f"no shield is possible, but guarantee='shielded' asks for one: {obstacle}"
+            f"no shield is possible, but guarantee='shielded' asks for one: {obstacle}",
+            code="anchor",
         )
     if obstacle:
         return replace(
@@ -165,7 +166,8 @@ def _need_inside(problem: CompiledProblem, anchor: AffineMap) -> None:
     if not anchor.is_constant or (matrix @ anchor.offsets < bound - AGREES).any():
         raise InvalidInput(
             "the anchor must keep the rules on outputs at every input: give a constant that keeps "
-            "them, or no anchor to have one found"
+            "them, or no anchor to have one found",
+            code="anchor",
         )
 
 
@@ -182,7 +184,8 @@ def _given(anchor: Any, outputs: int, inputs: int) -> AffineMap:
     if made is None or made.slopes.shape != (outputs, inputs) or made.offsets.shape != (outputs,):
         raise InvalidInput(
             f"an anchor is {outputs} numbers, (slopes ({outputs}, {inputs}), offsets ({outputs},)) "
-            f"or one constant or affine member with these sizes, got {type(anchor).__name__}"
+            f"or one constant or affine member with these sizes, got {type(anchor).__name__}",
+            code="type",
         )
     return made
 

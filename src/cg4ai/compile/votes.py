@@ -57,11 +57,13 @@ def _labelled(problem: CompiledProblem, rule: Requirement) -> Supervised:
     if not labelled or np.ndim(objective.targets) != 1:  # type: ignore[union-attr]
         raise InvalidInput(
             f"{rule.name} is about decisions between classes, and this objective has no class "
-            "labels; for numbers use Rate"
+            "labels; for numbers use Rate",
+            code="unsupported",
         )
     if len(problem.layout) > 1:
         raise InvalidInput(
-            f"{rule.name} is about decisions of one predictor, got {len(problem.layout)} blocks"
+            f"{rule.name} is about decisions of one predictor, got {len(problem.layout)} blocks",
+            code="unsupported",
         )
     assert isinstance(objective, Supervised)
     return objective
@@ -102,7 +104,9 @@ class VotePricer(WrappingPricer):
     def _sample(self, request: PricingRequest) -> Supervised:
         objective = request.objective
         if not isinstance(objective, Supervised) or np.ndim(objective.targets) != 1:
-            raise InvalidInput("votes are for labelled classes; use a Supervised objective")
+            raise InvalidInput(
+                "votes are for labelled classes; use a Supervised objective", code="unsupported"
+            )
         labels = np.asarray(objective.targets, np.int64)
         weights = (
             np.ones(len(labels)) if objective.sample_weight is None else objective.sample_weight

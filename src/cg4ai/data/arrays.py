@@ -28,7 +28,9 @@ def as_numbers(value: Any, what: str, *, missing: bool = False) -> Array:
     """A finite float64 copy of `value` with whatever shape it has; NaN only where some may miss."""
     if isinstance(value, Tensor):
         if value.device.type == "meta":
-            raise InvalidInput(f"{what} must hold numbers, got a tensor on the device 'meta'")
+            raise InvalidInput(
+                f"{what} must hold numbers, got a tensor on the device 'meta'", code="type"
+            )
         # NumPy knows no bfloat16
         value = (value.double() if value.is_floating_point() else value).detach().cpu().numpy()
     elif callable(getattr(value, "toarray", None)):  # scipy.sparse
@@ -37,13 +39,15 @@ def as_numbers(value: Any, what: str, *, missing: bool = False) -> Array:
         plain = np.asarray(value)
     except ValueError as error:
         raise InvalidInput(
-            f"{what} must be a rectangular array of numbers, got rows of unequal length: {error}"
+            f"{what} must be a rectangular array of numbers, got rows of unequal length: {error}",
+            code="shape",
         ) from error
     if plain.dtype == object:
         plain = _from_objects(plain, what)
     if plain.dtype.kind not in "fiub":
         raise InvalidInput(
-            f"{what} must hold real numbers, got dtype {plain.dtype}; {_remedy(plain.dtype.kind)}"
+            f"{what} must hold real numbers, got dtype {plain.dtype}; {_remedy(plain.dtype.kind)}",
+            code="type",
         )
     result = np.array(plain, dtype=np.float64, order="C")
     wrong = ~np.isfinite(result) & ~(missing & np.isnan(result))
@@ -51,7 +55,8 @@ def as_numbers(value: Any, what: str, *, missing: bool = False) -> Array:
         where = tuple(int(i) for i in np.argwhere(wrong)[0])
         raise InvalidInput(
             f"{what} must be finite, got {result[where]} at position {where}; "
-            "remove or impute such entries first"
+            "remove or impute such entries first",
+            code="not-finite",
         )
     if missing:
         result[np.isnan(result)] = np.nan  # one of many bit patterns: inputs are known by theirs
@@ -65,12 +70,13 @@ def _from_objects(plain: NDArray[Any], what: str) -> Array:
         if found:
             raise InvalidInput(
                 f"{what} must hold real numbers, got {', '.join(sorted(found))} entries; "
-                f"{_remedy(kind)}"
+                f"{_remedy(kind)}",
+                code="type",
             )
     try:
         return plain.astype(np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidInput(f"{what} must hold real numbers: {error}") from error
+        raise InvalidInput(f"{what} must hold real numbers: {error}", code="type") from error
 
 
 def _remedy(kind: str) -> str:
@@ -88,17 +94,21 @@ def as_matrix(value: Any, what: str, *, missing: bool = False) -> Array:
     if result.ndim == 1:
         raise InvalidInput(
             f"{what} must have shape (m, d), got {result.shape}; for one input use "
-            "array.reshape(1, -1)"
+            "array.reshape(1, -1)",
+            code="shape",
         )
     if result.ndim == 0:
-        raise InvalidInput(f"{what} must have shape (m, d), got a single number")
+        raise InvalidInput(f"{what} must have shape (m, d), got a single number", code="shape")
     if result.ndim != 2:
         raise InvalidInput(
             f"{what} must have shape (m, d), got {result.shape}; flatten each input, "
-            "array.reshape(len(array), -1), and begin a module of your own with nn.Unflatten"
+            "array.reshape(len(array), -1), and begin a module of your own with nn.Unflatten",
+            code="shape",
         )
     if result.size == 0:
-        raise InvalidInput(f"{what} is empty, shape {result.shape}; give at least one input")
+        raise InvalidInput(
+            f"{what} is empty, shape {result.shape}; give at least one input", code="empty"
+        )
     return result
 
 
@@ -124,7 +134,7 @@ def as_vector(value: Any, what: str, length: int | None = None) -> Array:
         return np.full(1 if length is None else length, float(result))
     if result.ndim != 1 or len(result) == 0 or (length is not None and len(result) != length):
         expected = "a non-empty vector" if length is None else f"one number or {length} of them"
-        raise InvalidInput(f"{what} must be {expected}, got shape {result.shape}")
+        raise InvalidInput(f"{what} must be {expected}, got shape {result.shape}", code="shape")
     return result
 
 
@@ -134,7 +144,8 @@ def as_rule_matrix(value: Any, what: str, *, inputs: int, rules: int) -> Array:
     if result.shape not in ((), (rules,), (1, rules), (inputs, 1), (inputs, rules)):
         raise InvalidInput(
             f"{what} for {rules} rules at {inputs} inputs must be one number, {(rules,)}, "
-            f"{(inputs, 1)} or {(inputs, rules)}, got shape {result.shape}"
+            f"{(inputs, 1)} or {(inputs, rules)}, got shape {result.shape}",
+            code="shape",
         )
     return np.array(np.broadcast_to(result, (inputs, rules)))
 
@@ -144,9 +155,11 @@ def as_labels(value: Any, what: str, length: int) -> IntArray:
     result = as_vector(value, what, length)
     if not np.array_equal(result, np.round(result)):
         first = result[result != np.round(result)][0]
-        raise InvalidInput(f"{what} must be whole numbers 0, 1, ..., got {first}")
+        raise InvalidInput(f"{what} must be whole numbers 0, 1, ..., got {first}", code="type")
     if result.min() < 0:
-        raise InvalidInput(f"{what} must be class numbers 0, 1, ..., got {int(result.min())}")
+        raise InvalidInput(
+            f"{what} must be class numbers 0, 1, ..., got {int(result.min())}", code="range"
+        )
     return result.astype(np.int64)
 
 
@@ -158,7 +171,8 @@ def check_same_columns(given: Sequence[str], known: Sequence[str], what: str, wh
     if given and known and list(given) != list(known):
         raise InvalidInput(
             f"{what} has the columns {list(given)}, but {whose} has {list(known)}; give the same "
-            "columns in the same order"
+            "columns in the same order",
+            code="conflict",
         )
 
 

@@ -71,7 +71,9 @@ class Batches:
         self.source = _source(data, targets, weights)
         self.held_out = None if held_out is None else _raw(held_out, "held_out")
         if not isinstance(keep, int | np.integer) or keep < LEAST_KEPT:
-            raise InvalidInput(f"keep must be a whole number >= {LEAST_KEPT}, got {keep!r}")
+            raise InvalidInput(
+                f"keep must be a whole number >= {LEAST_KEPT}, got {keep!r}", code="range"
+            )
         self.keep = int(keep)
 
     def __repr__(self) -> str:
@@ -89,23 +91,29 @@ def _source(data: Any, targets: Any, weights: Any) -> Source:
     if targets is not None:
         return _Arrays(data, targets, weights)
     if weights is not None:
-        raise InvalidInput("weights stand beside targets: write Batches(X, y, weights)")
+        raise InvalidInput(
+            "weights stand beside targets: write Batches(X, y, weights)", code="conflict"
+        )
     if isinstance(data, IterableDataset):
-        raise InvalidInput("an IterableDataset gives single rows: put it into a DataLoader")
+        raise InvalidInput(
+            "an IterableDataset gives single rows: put it into a DataLoader", code="type"
+        )
     if isinstance(data, Dataset):
         return _Items(data)
     if isinstance(data, Iterator):
         raise InvalidInput(
             f"{type(data).__name__} can be read once only, and training reads the data many "
-            "times: give a DataLoader, or a function that returns a new iterator"
+            "times: give a DataLoader, or a function that returns a new iterator",
+            code="type",
         )
     if hasattr(data, "shape"):
-        raise InvalidInput("the targets are missing: write Batches(X, y)")
+        raise InvalidInput("the targets are missing: write Batches(X, y)", code="missing-argument")
     if callable(data) or hasattr(data, "__iter__"):
         return _Stream(data)
     raise InvalidInput(
         f"Batches are made of arrays, a torch Dataset or batches of (x, y), got "
-        f"{type(data).__name__}"
+        f"{type(data).__name__}",
+        code="type",
     )
 
 
@@ -117,7 +125,8 @@ class _Arrays:
         if shapes[0] is None or len(shapes[0]) != 2:
             raise InvalidInput(
                 f"Batches(X, y) reads arrays where they lie: X must have the shape (n, d), got "
-                f"{type(inputs).__name__ if shapes[0] is None else shapes[0]}"
+                f"{type(inputs).__name__ if shapes[0] is None else shapes[0]}",
+                code="shape",
             )
         if shapes[1] is None or hasattr(targets, "iloc"):  # a Series is indexed by its labels
             targets = np.asarray(targets)
@@ -126,7 +135,9 @@ class _Arrays:
             weights = np.asarray(weights, np.float64)
             lengths["weights"] = len(weights)
         if len(set(lengths.values())) > 1 or not lengths["X"]:
-            raise InvalidInput(f"X, y and weights must have the same number of rows, got {lengths}")
+            raise InvalidInput(
+                f"X, y and weights must have the same number of rows, got {lengths}", code="shape"
+            )
         self.inputs, self.targets, self.weights = inputs, targets, weights
         self.count = int(lengths["X"])
 
@@ -160,9 +171,11 @@ class _Items:
         try:
             self.count = len(data)
         except TypeError as error:
-            raise InvalidInput("the Dataset does not say how long it is (__len__)") from error
+            raise InvalidInput(
+                "the Dataset does not say how long it is (__len__)", code="type"
+            ) from error
         if not self.count:
-            raise InvalidInput("the Dataset is empty")
+            raise InvalidInput("the Dataset is empty", code="empty")
 
     def parts(self) -> Iterator[RawRows]:
         size = choose_batch_rows(int(np.prod(np.shape(self._at([0]).inputs)[1:])))
@@ -198,7 +211,8 @@ class _Stream:
             yield _raw(batch, "every batch")
         if empty:
             raise InvalidInput(
-                "there are no batches to read; a function must return a new iterator each time"
+                "there are no batches to read; a function must return a new iterator each time",
+                code="empty",
             )
 
     def take_rows(self, count: int, generator: torch.Generator) -> RawRows:
@@ -211,7 +225,8 @@ class _Stream:
         if batch is None:
             raise InvalidInput(
                 "the batches were read once and are now empty: give a DataLoader, or a function "
-                "that returns a new iterator"
+                "that returns a new iterator",
+                code="empty",
             )
         return _raw(batch, "every batch")
 
@@ -228,16 +243,19 @@ def _raw(batch: Any, what: str) -> RawRows:
     """A batch as arrays, whatever it was made of."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         got = f"{len(batch)} parts" if isinstance(batch, tuple | list) else type(batch).__name__
-        raise InvalidInput(f"{what} must be (x, y) or (x, y, weights), got {got}")
+        raise InvalidInput(f"{what} must be (x, y) or (x, y, weights), got {got}", code="type")
     inputs, targets, *weights = (_plain(part) for part in batch)
     if np.ndim(inputs) != 2:
         raise InvalidInput(
             f"inputs of {what} must have the shape (m, d), got {np.shape(inputs)}; flatten each "
-            "input, and begin a module of your own with nn.Unflatten"
+            "input, and begin a module of your own with nn.Unflatten",
+            code="shape",
         )
     lengths = {len(inputs), len(targets), *map(len, weights)}
     if len(lengths) > 1:
-        raise InvalidInput(f"{what} must have parts of one length, got {sorted(lengths)}")
+        raise InvalidInput(
+            f"{what} must have parts of one length, got {sorted(lengths)}", code="shape"
+        )
     return RawRows(inputs, targets, np.asarray(weights[0], np.float64) if weights else None)
 
 

@@ -124,25 +124,29 @@ def record_certified(
     if not isinstance(region, Region):
         raise InvalidInput(
             f"a certificate covers a region, but {requirement.name} lists its inputs; use "
-            "record_audited"
+            "record_audited",
+            code="unsupported",
         )
     requirement.check(ensemble.input_size, ensemble.output_size)
     rules = guard_of(requirement, ensemble.output_size).rules
     if certification.status != "proven":
         raise InvalidInput(
             f"only what is proven is recorded as certified; this certification of "
-            f"{requirement.name} is {certification.status}"
+            f"{requirement.name} is {certification.status}",
+            code="rejected",
         )
     if not certification.checked:
         raise InvalidInput(
             f"the certification of {requirement.name} was not checked: record what "
-            "cg4ai.guarantees.verify_certification returns"
+            "cg4ai.guarantees.verify_certification returns",
+            code="rejected",
         )
     subject = ensemble if certification.shield else ensemble.mixture
     if certification.subject != compute_subject_digest(subject, rules, region):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "
-            "of this ensemble: certify the requirement as it is now"
+            "of this ensemble: certify the requirement as it is now",
+            code="altered",
         )
     where = {"region": region.record(), "rules": rules.digest}
     _record(ensemble, certification.strength, requirement.name, where)
@@ -153,7 +157,8 @@ def record_constructed(ensemble: Ensemble, rule: Built) -> None:
     if not is_constructed(ensemble, rule):
         raise InvalidInput(
             f"not every member keeps {rule.name} by its structure; put them into "
-            "cg4ai.members.CompletedMembers (equalities) or ArrangedMembers, or use record_audited"
+            "cg4ai.members.CompletedMembers (equalities) or ArrangedMembers, or use record_audited",
+            code="unsupported",
         )
     _record(ensemble, Strength.CONSTRUCTED, rule.name, {"rules": rule.digest})
 
@@ -177,7 +182,10 @@ def record_audited(
     region = requirement.region
     if isinstance(region, Region):
         if inputs is None:
-            raise InvalidInput(f"{requirement.name} holds over {region}; give inputs to audit")
+            raise InvalidInput(
+                f"{requirement.name} holds over {region}; give inputs to audit",
+                code="missing-argument",
+            )
         points = arrays.as_matrix(inputs, "inputs")
         violations = region_violations(mixture, requirement, points)
         allowed = tolerance * estimate_region_size(requirement, mixture).least
@@ -186,7 +194,9 @@ def record_audited(
         about = None if form is None else form.digest
     else:
         if inputs is not None:
-            raise InvalidInput(f"{requirement.name} lists its own inputs; give no others")
+            raise InvalidInput(
+                f"{requirement.name} lists its own inputs; give no others", code="conflict"
+            )
         rows, broken = _listed(mixture, requirement, tolerance)
         points, about = rows.inputs, _rows_digest(rows)
     kept = sorted({*_digests(points)} - {*_digests(points[broken])})
@@ -202,7 +212,8 @@ def _listed(
     if rows is None or (isinstance(rows, LinearRows) and rows.index is None):
         raise InvalidInput(
             f"the rows of {requirement.name} sum over many inputs, so they label no single "
-            "prediction; use ensemble.audit for them"
+            "prediction; use ensemble.audit for them",
+            code="unsupported",
         )
     with torch.no_grad():
         outputs = predictions(mixture, rows.inputs)
@@ -247,7 +258,8 @@ def _claims(ensemble: Ensemble) -> list[dict[str, Any]]:
     if not isinstance(claims, list) or not all(map(_readable, claims)):
         raise InvalidInput(
             f"a claim in about[{GUARANTEES!r}] cannot be read; record claims with "
-            "cg4ai.ensemble.claims.record_certified and record_audited"
+            "cg4ai.ensemble.claims.record_certified and record_audited",
+            code="bad-file",
         )
     return claims
 
@@ -279,11 +291,12 @@ def find_recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
             elif strength == Strength.AUDITED:
                 covered = np.isin(digests, claim["inputs"])
             else:
-                raise InvalidInput(f"its strength is {strength!r}")
+                raise InvalidInput(f"its strength is {strength!r}", code="bad-file")
         except (KeyError, TypeError, InvalidInput) as error:
             raise InvalidInput(
                 f"a claim in about[{GUARANTEES!r}] cannot be read ({error}); record claims with "
-                "cg4ai.ensemble.claims.record_certified and record_audited"
+                "cg4ai.ensemble.claims.record_certified and record_audited",
+                code="bad-file",
             ) from error
         strengthen(ranks, subject, compute_rank(covered, Strength(strength)))
     return ranks

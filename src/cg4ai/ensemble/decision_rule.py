@@ -61,7 +61,8 @@ class Decider:
             raise InvalidInput(
                 "this ensemble decides by a hash of its input, as versions before 0.8 did; such "
                 "decisions changed with the last bits of an input and are not made any more. Its "
-                "scores can be predicted; for decisions train it again"
+                "scores can be predicted; for decisions train it again",
+                code="version",
             )
         try:
             weights, offsets = (
@@ -69,7 +70,9 @@ class Decider:
             )
             agreement = record["agreement"]
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidInput(f"how this ensemble decides cannot be read ({error})") from error
+            raise InvalidInput(
+                f"how this ensemble decides cannot be read ({error})", code="bad-file"
+            ) from error
         if (
             weights.shape != (members,)
             or offsets.shape != (classes,)
@@ -80,7 +83,8 @@ class Decider:
         ):
             raise InvalidInput(
                 f"decisions need {members} weights that sum to one, {classes} offsets and "
-                f"whether agreement decides, got {record!r:.120}"
+                f"whether agreement decides, got {record!r:.120}",
+                code="bad-file",
             )
         return cls(weights, offsets, agreement)
 

@@ -198,7 +198,8 @@ class Ensemble(Mixture):
         x = as_matrix(inputs, "inputs", missing=self.takes_missing)
         if x.shape[1] != self.input_size:
             raise InvalidInput(
-                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}"
+                f"inputs have {x.shape[1]} features, this ensemble takes {self.input_size}",
+                code="shape",
             )
         return x
 
@@ -269,12 +270,15 @@ class Ensemble(Mixture):
             for record in records:
                 region = region_of(record["region"])
                 if region.size != self.input_size:
-                    raise InvalidInput(f"{region}, the ensemble takes {self.input_size} inputs")
+                    raise InvalidInput(
+                        f"{region}, the ensemble takes {self.input_size} inputs", code="shape"
+                    )
                 regions.setdefault(record["requirement"], []).append(region)
         except (KeyError, TypeError, AttributeError, InvalidInput) as error:
             raise InvalidInput(
                 f"a region in about[{REGIONS!r}] or about[{GUARANTEES!r}] cannot be read "
-                f"({error}); train or certify again"
+                f"({error}); train or certify again",
+                code="bad-file",
             ) from error
         return regions
 
@@ -283,7 +287,8 @@ class Ensemble(Mixture):
         if outside not in OUTSIDE:
             hint = did_you_mean(str(outside), OUTSIDE)
             raise InvalidInput(
-                f"outside must be one of {', '.join(OUTSIDE)}, got {outside!r}{hint}"
+                f"outside must be one of {', '.join(OUTSIDE)}, got {outside!r}{hint}",
+                code="unknown-name",
             )
         if outside == "ignore" or (outside == "warn" and self._warned):
             return
@@ -297,7 +302,9 @@ class Ensemble(Mixture):
             f"{'is' if len(missed) == 1 else 'are'} not guaranteed there"
         )
         if outside == "refuse":
-            raise InvalidInput(f'{text}; leave them out, or predict with outside="ignore"')
+            raise InvalidInput(
+                f'{text}; leave them out, or predict with outside="ignore"', code="outside"
+            )
         self._warned = True
         warnings.warn(
             f'{text}; said once, predict(..., explain=True) marks them, outside="refuse" refuses',
@@ -413,14 +420,16 @@ class Ensemble(Mixture):
             raise InvalidInput(
                 "only a mixture of networks of one architecture in one block can be fused, got "
                 f"{len(self.parts)} kinds of members and {len(self.layout)} blocks; "
-                "use as_module() instead"
+                "use as_module() instead",
+                code="unsupported",
             )
         part = self.parts[0]
         given = part.members
         members = given.fold() if isinstance(given, CompletedMembers) else given
         if not isinstance(members, NetworkMembers):
             raise InvalidInput(
-                f"only networks can be fused, got {type(given).__name__}; use as_module() instead"
+                f"only networks can be fused, got {type(given).__name__}; use as_module() instead",
+                code="unsupported",
             )
         return fuse(members, part.weights)
 
@@ -519,7 +528,8 @@ class EnsembleModule(nn.Module):
         if asked not in (torch.float64, torch.float32):
             raise InvalidInput(
                 f"{asked} has only two or three digits, too few for any rule; use float32, "
-                "or lower the precision of ensemble.fuse()"
+                "or lower the precision of ensemble.fuse()",
+                code="unsupported",
             )
 
         def move_tensor(tensor: Tensor) -> Tensor:

@@ -96,7 +96,9 @@ def build_onnx_model(
     """
     if precision not in ("float64", "float32"):
         hint = did_you_mean(str(precision), ("float64", "float32"))
-        raise InvalidInput(f"precision must be float64 or float32, got {precision!r}{hint}")
+        raise InvalidInput(
+            f"precision must be float64 or float32, got {precision!r}{hint}", code="unknown-name"
+        )
     onnx = import_optional("onnx")
     import_optional("onnxscript")  # what torch makes ONNX models with
     program = export_program(ensemble.to("cpu").as_module(), ensemble.input_size)
@@ -134,7 +136,8 @@ def _converted(program: ExportedProgram, names: tuple[str, str]) -> Any:
         reason = str(error.__cause__ or error).strip().splitlines()[0]
         raise InvalidInput(
             f"torch cannot write this model as ONNX ({reason}); use torch.export of "
-            "ensemble.as_module() instead"
+            "ensemble.as_module() instead",
+            code="unsupported",
         ) from error
     assert made is not None
     return made.model_proto

@@ -78,7 +78,8 @@ def patch_ensemble(
     if isinstance(ensemble, ShieldedEnsemble):
         raise InvalidInput(
             "this ensemble has a shield around the whole mixture: patch ensemble.unshielded, then "
-            "call apply_shield again"
+            "call apply_shield again",
+            code="unsupported",
         )
     rows = _rows(ensemble, requirements)
     table = np.concatenate(
@@ -104,7 +105,9 @@ def patch_ensemble(
             convexity,
             np.ones(len(ensemble.layout)),
         )
-        raise InvalidInput(f"{_why(system, rows, requirements)}; train further members")
+        raise InvalidInput(
+            f"{_why(system, rows, requirements)}; train further members", code="infeasible"
+        )
     made = _reweighted(ensemble, new, blocks)
     found = None if inputs is None else compute_changes(ensemble, made, inputs)
     return PatchResult(made, float(np.abs(new - old).sum() / 2 / len(ensemble.layout)), found)
@@ -113,7 +116,7 @@ def patch_ensemble(
 def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
     rows = RowSet(ensemble.layout)
     if not requirements:
-        raise InvalidInput("nothing to patch: give one requirement or more")
+        raise InvalidInput("nothing to patch: give one requirement or more", code="empty")
     for number, one in enumerate(requirements):
         one.check(ensemble.input_size, ensemble.layout.output_size)
         if isinstance(one, DecisionRate):
@@ -123,7 +126,8 @@ def _rows(ensemble: Ensemble, requirements: Sequence[Requirement]) -> RowSet:
         if listed is None:
             raise InvalidInput(
                 f"{one.name} lists no inputs, but a patch keeps rules at listed inputs only: give "
-                "inputs, or train again for a rule over a region"
+                "inputs, or train again for a rule over a region",
+                code="unsupported",
             )
         rows.add(listed)
     return rows
@@ -134,11 +138,14 @@ def _check_decisions(ensemble: Ensemble, rule: DecisionRate) -> None:
     if not ensemble.votes:
         raise InvalidInput(
             f"{rule.name} is about decisions, and this ensemble was trained without such a rule: "
-            "weights of its scores do not keep it; train anew"
+            "weights of its scores do not keep it; train anew",
+            code="unsupported",
         )
     found = ensemble.audit(rule)
     if not found.holds:
-        raise InvalidInput(f"decisions are not patched, and {found}; train anew")
+        raise InvalidInput(
+            f"decisions are not patched, and {found}; train anew", code="unsupported"
+        )
 
 
 def _nearest(old: Array, table: Array, bounds: Array, convexity: Any) -> Array | None:

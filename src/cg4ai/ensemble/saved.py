@@ -164,7 +164,9 @@ def restore_ensemble(described: Description, factories: Factories, prefix: str =
         ),
     }
     if len(sizes) > 1:
-        raise InvalidInput(f"mixture, anchor and guards differ in inputs or outputs: {sizes}")
+        raise InvalidInput(
+            f"mixture, anchor and guards differ in inputs or outputs: {sizes}", code="shape"
+        )
     return ShieldedEnsemble(ensemble, anchor, guards)
 
 
@@ -175,7 +177,8 @@ def _parts(described: Description, factories: Factories, prefix: str) -> tuple[P
     if not len(states) == len(blocks) == len(weights):
         raise InvalidInput(
             f"there are {len(states)} stacks of members, {len(blocks)} lists of blocks and "
-            f"{len(weights)} of weights; the three must be as many"
+            f"{len(weights)} of weights; the three must be as many",
+            code="shape",
         )
     return tuple(
         Part(restore(state, factories), _integers(own, "blocks"), _numbers(weight, "weights"))
@@ -185,25 +188,25 @@ def _parts(described: Description, factories: Factories, prefix: str) -> tuple[P
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InvalidInput(f"{what} must be a JSON object, got {value!r:.80}")
+        raise InvalidInput(f"{what} must be a JSON object, got {value!r:.80}", code="type")
     return value
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise InvalidInput(f"{what} must be a list, got {value!r:.80}")
+        raise InvalidInput(f"{what} must be a list, got {value!r:.80}", code="type")
     return value
 
 
 def _integers(value: Any, what: str) -> IntArray:
     wrong = [one for one in _list(value, what) if type(one) is not int or abs(one) >= 2**62]
     if wrong:
-        raise InvalidInput(f"{what} must hold integers, got {wrong[0]!r:.80}")
+        raise InvalidInput(f"{what} must hold integers, got {wrong[0]!r:.80}", code="type")
     return np.array(value, np.int64)
 
 
 def _numbers(value: Any, what: str) -> Array:
     wrong = [one for one in _list(value, what) if type(one) not in (int, float) or one != one]
     if wrong or any(abs(one) > 1e300 for one in value):
-        raise InvalidInput(f"{what} must hold finite numbers, got {value!r:.80}")
+        raise InvalidInput(f"{what} must hold finite numbers, got {value!r:.80}", code="not-finite")
     return np.array(value, np.float64)

@@ -73,7 +73,8 @@ class ShieldedEnsemble(Ensemble):
         if isinstance(anchor, ShieldedEnsemble):  # what is proven of its members is not of it
             raise InvalidInput(
                 f"an anchor must not have a shield of its own, got {anchor!r:.80}; give one that "
-                "keeps the rules by itself, such as constant outputs"
+                "keeps the rules by itself, such as constant outputs",
+                code="anchor",
             )
         mixture = ensemble.mixture
         super().__init__(mixture.parts, mixture.layout, about=mixture.about, device=mixture.device)
@@ -174,7 +175,8 @@ class ShieldedEnsemble(Ensemble):
     def fuse(self) -> nn.Module:
         raise InvalidInput(
             "a shielded ensemble cannot be fused into one network: the blend depends on the "
-            "input; use as_module() instead, or unshielded.fuse() to give up the shield"
+            "input; use as_module() instead, or unshielded.fuse() to give up the shield",
+            code="unsupported",
         )
 
 
@@ -184,10 +186,12 @@ def build_shield(
     """See `Ensemble.apply_shield`."""
     listed = list(requirements) if isinstance(requirements, Sequence) else [requirements]
     if not listed:
-        raise InvalidInput("a shield needs at least one requirement to keep")
+        raise InvalidInput("a shield needs at least one requirement to keep", code="empty")
     names = [requirement.name for requirement in listed]
     if len(set(names)) < len(names):
-        raise InvalidInput(f"requirements under a shield need names of their own, got {names}")
+        raise InvalidInput(
+            f"requirements under a shield need names of their own, got {names}", code="duplicate"
+        )
     for requirement in listed:
         requirement.check(ensemble.input_size, ensemble.output_size)
     guards = tuple(guard_of(one, ensemble.output_size) for one in listed)
@@ -204,7 +208,8 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
             if len(members) != 1:
                 raise InvalidInput(
                     f"an anchor is one member, got a stack of {len(members)}; take one with "
-                    "take(...), or give an Ensemble with weights"
+                    "take(...), or give an Ensemble with weights",
+                    code="anchor",
                 )
         else:
             values = arrays.as_vector(anchor, "the anchor", ensemble.output_size)
@@ -217,7 +222,8 @@ def _as_ensemble(anchor: Any, ensemble: Ensemble) -> Ensemble:
     if sizes != (ensemble.input_size, ensemble.output_size):
         raise InvalidInput(
             f"the anchor maps {sizes[0]} inputs to {sizes[1]} outputs, the ensemble "
-            f"{ensemble.input_size} to {ensemble.output_size}; the two must agree"
+            f"{ensemble.input_size} to {ensemble.output_size}; the two must agree",
+            code="shape",
         )
     return given
 

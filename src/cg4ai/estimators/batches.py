@@ -73,7 +73,7 @@ def scan_data(batches: Batches, check: Check, *, seed: int, labelled: bool) -> D
         kept.add(inputs, targets, weights)
     assert kept is not None  # sources without rows are refused by themselves
     if not kept.row_count:
-        raise InvalidInput("no row has a weight above 0")
+        raise InvalidInput("no row has a weight above 0", code="range")
     inputs, targets, weights, hashes = kept.get_rows()
     looked = DataScan(
         source=batches.source,
@@ -100,7 +100,9 @@ def _with_own(looked: DataScan, given: RawRows, check: Check) -> DataScan:
     unknown = np.setdiff1d(targets, looked.labels) if len(looked.labels) else np.empty(0)
     if unknown.size:
         label = unknown.tolist()[0]
-        raise InvalidInput(f"held_out has the label {label!r}, which no other row has")
+        raise InvalidInput(
+            f"held_out has the label {label!r}, which no other row has", code="unknown-name"
+        )
     none = np.zeros(len(inputs), np.uint64)
     return replace(
         looked,
@@ -118,7 +120,8 @@ def _checked(raw: RawRows, check: Check, before: int) -> tuple[Array, NDArray[An
         return check(raw.inputs, raw.targets, before == 0)
     except (TypeError, ValueError) as error:
         last = before + len(raw.inputs) - 1
-        raise InvalidInput(f"rows {before} to {last} of the batches: {error}") from error
+        code = error.code if isinstance(error, InvalidInput) else None
+        raise InvalidInput(f"rows {before} to {last} of the batches: {error}", code=code) from error
 
 
 def _weights(raw: RawRows, before: int) -> Array:
@@ -128,7 +131,8 @@ def _weights(raw: RawRows, before: int) -> Array:
     if wrong.any():
         place = int(np.flatnonzero(wrong)[0])
         raise InvalidInput(
-            f"weights must be numbers >= 0, got {raw.weights[place]} in row {before + place}"
+            f"weights must be numbers >= 0, got {raw.weights[place]} in row {before + place}",
+            code="range",
         )
     return np.asarray(raw.weights, np.float64)
 
@@ -203,7 +207,8 @@ class Examples:
             if not len(weighed.inputs):
                 raise InvalidInput(
                     f"validation_fraction={fraction} of {len(self.data.inputs)} rows leaves none "
-                    "to weigh members by; set validation_fraction=0"
+                    "to weigh members by; set validation_fraction=0",
+                    code="range",
                 )
             return trained, weighed
         most = len(self.data.inputs) // 3 if about else self.count
@@ -216,13 +221,15 @@ class Examples:
         if count < 1:
             raise InvalidInput(
                 f"validation_fraction={fraction} weighs members by all {self.count} rows, which "
-                "are not in memory; leave it to 'auto', or give Batches(..., held_out=(X, y))"
+                "are not in memory; leave it to 'auto', or give Batches(..., held_out=(X, y))",
+                code="memory",
             )
         if count > kept // 2 and not about:
             raise InvalidInput(
                 f"validation_fraction={fraction} of {self.count} rows are {count} to hold in "
                 f"memory, where {kept} are kept; give Batches(..., keep={4 * count}) or a "
-                "smaller share"
+                "smaller share",
+                code="memory",
             )
         return count
 
@@ -241,7 +248,8 @@ def check_kinds(kinds: list[Any]) -> None:
         if not (named or is_module(kind) or is_fitted(kind)):
             raise InvalidInput(
                 f"members={kind!r:.60} are fitted to all rows at once, which Batches are not; use "
-                "'network', a function that makes a torch module, or fit to a sample of the rows"
+                "'network', a function that makes a torch module, or fit to a sample of the rows",
+                code="unsupported",
             )
 
 
@@ -263,7 +271,9 @@ class Stream:
             part = self._read(size - found, generator)
             empty = 0 if len(part.inputs) else empty + 1
             if empty > TRIES:
-                raise InvalidInput("there are no rows to train on beside those held out")
+                raise InvalidInput(
+                    "there are no rows to train on beside those held out", code="empty"
+                )
             parts.append(part)
             found += len(part.inputs)
         rows = join_rows(parts)

@@ -97,7 +97,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             return np.asarray(often.sum() / (len(often) * often))
         if not isinstance(given, Mapping):
             raise InvalidInput(
-                f'class_weight must be None, "balanced" or {{label: weight}}, got {given!r}'
+                f'class_weight must be None, "balanced" or {{label: weight}}, got {given!r}',
+                code="unknown-name",
             )
         self._check_class_weights(given)
         return np.array([float(given.get(label, 1.0)) for label in self.classes_.tolist()])
@@ -109,11 +110,13 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
                 hint = did_you_mean(str(label), list(map(str, known)))
                 raise InvalidInput(
                     f"class_weight names the label {label!r}, which is not in y{hint}; the labels "
-                    f"there are {known[:10]}"
+                    f"there are {known[:10]}",
+                    code="unknown-name",
                 )
             if not is_number(weight) or weight < 0:
                 raise InvalidInput(
-                    f"class_weight gives {label!r} the weight {weight!r}; use a number >= 0"
+                    f"class_weight gives {label!r} the weight {weight!r}; use a number >= 0",
+                    code="range",
                 )
 
     def _as_trained(self, requirement: Requirement) -> Requirement:
@@ -148,7 +151,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         if unknown.any():
             raise InvalidInput(
                 f"{requirement.name} names label {requirement.labels[unknown][0]}, which is not "
-                f"in y; the labels there are {self.classes_[:10].tolist()}"
+                f"in y; the labels there are {self.classes_[:10].tolist()}",
+                code="unknown-name",
             )
         if np.array_equal(position, requirement.labels):
             return requirement
@@ -254,11 +258,14 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         """The quantiles to predict; none without the pinball loss."""
         if self.loss != "pinball":
             if self.quantiles is not None:
-                raise InvalidInput(f"quantiles are for loss='pinball', got loss={self.loss!r}")
+                raise InvalidInput(
+                    f"quantiles are for loss='pinball', got loss={self.loss!r}", code="conflict"
+                )
             return ()
         if values.ndim != 1:
             raise InvalidInput(
-                f"quantiles are of one target, y (n,), but y has the shape {values.shape}"
+                f"quantiles are of one target, y (n,), but y has the shape {values.shape}",
+                code="shape",
             )
         given = (0.1, 0.5, 0.9) if self.quantiles is None else self.quantiles
         return Pinball(tuple(map(float, np.atleast_1d(given)))).quantiles
@@ -301,7 +308,8 @@ def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     if unknown.any():
         raise InvalidInput(
             f"label {labels[unknown].tolist()[0]!r} is not in y, whose labels are "
-            f"{classes[:10].tolist()}"
+            f"{classes[:10].tolist()}",
+            code="unknown-name",
         )
     return np.asarray(position, np.int64)
 

@@ -173,20 +173,23 @@ class ConstrainedEstimator(ReadingEstimator):
                 raise InvalidInput(
                     f"{requirement.name} is a rule on probabilities, but the outputs are "
                     f"{'logits' if task.classification else 'values'}; use scores='probability' "
-                    "in a classifier, or Margin or Linear"
+                    "in a classifier, or Margin or Linear",
+                    code="unsupported",
                 )
             if isinstance(requirement, OutputRule) and task.links == "softmax":
                 raise InvalidInput(
                     f"{requirement.name} binds outputs as they are, but these are probabilities, "
                     "which lie in [0, 1] and sum to 1 already; set scores='logit' to bind logits, "
-                    "or bind probabilities by Linear over a Box"
+                    "or bind probabilities by Linear over a Box",
+                    code="unsupported",
                 )
         kinds = examples.choose_kinds(kinds_of(self.members))
         task = self._with_rates(task, requirements)
         if self.votes_ and examples.looked is not None:
             raise InvalidInput(
                 "decisions are bound by members that are fitted to all rows at once, which "
-                "Batches are not; bind scores by Rate, or fit to a sample of the rows"
+                "Batches are not; bind scores by Rate, or fit to a sample of the rows",
+                code="unsupported",
             )
         self.target_scale_ = task.spread
         self.check_training()
@@ -222,7 +225,9 @@ class ConstrainedEstimator(ReadingEstimator):
             logits=task.classification,
         )
         if conflict is not None:
-            raise InvalidInput(f"the requirements contradict each other: {conflict}")
+            raise InvalidInput(
+                f"the requirements contradict each other: {conflict}", code="infeasible"
+            )
         return problem
 
     def _by_names(self, rule: Shape | OutputRule | InputRule) -> Any:
@@ -241,7 +246,8 @@ class ConstrainedEstimator(ReadingEstimator):
         if decided and not task.classification:
             raise InvalidInput(
                 f"{decided[0].name} is about decisions between classes, and y holds numbers: use "
-                "Rate, or a ConstrainedClassifier"
+                "Rate, or a ConstrainedClassifier",
+                code="unsupported",
             )
         self.votes_ = bool(decided)
         every = bool(rates) and len(rates) == len(requirements)
@@ -290,7 +296,9 @@ class ConstrainedEstimator(ReadingEstimator):
         `score_` and `cautions_` are made here; `fit` also warns of the latter.
         """
         if not hasattr(self, "_judge"):
-            raise InvalidInput("adopt takes the result of a problem: call problem(X, y, ...) first")
+            raise InvalidInput(
+                "adopt takes the result of a problem: call problem(X, y, ...) first", code="type"
+            )
         # the data may reach beyond a rule's region: that is for users' own predictions to warn of
         found = [result.ensemble] + ([] if result.plain is None else [result.plain.ensemble])
         self.score_ = self._judge.score(*(one.answers for one in found))
@@ -404,11 +412,14 @@ def _shapes(requirements: Sequence[Requirement], task: LearningTask) -> tuple[Sh
         if task.classification:
             shape.differences(task.outputs)  # says if it must be told whose score it is about
         elif shape.ordered:
-            raise InvalidInput(f"{shape.name} is about classes in order, but y holds numbers")
+            raise InvalidInput(
+                f"{shape.name} is about classes in order, but y holds numbers", code="unsupported"
+            )
         if isinstance(shape, Curvature) and task.links == "softmax":
             raise InvalidInput(
                 f"{shape.name}: probabilities have no curvature that members could keep; set "
-                "scores='logit', or leave it out"
+                "scores='logit', or leave it out",
+                code="unsupported",
             )
     return shapes
 
@@ -427,17 +438,21 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
 def check_requirements(requirements: Any) -> list[Requirement]:
     """The requirements as a list; anything else is refused with what to do."""
     if callable(getattr(requirements, "check", None)):
-        raise InvalidInput("requirements must be a list: write requirements=[requirement]")
+        raise InvalidInput(
+            "requirements must be a list: write requirements=[requirement]", code="type"
+        )
     if not isinstance(requirements, (list, tuple)):
         raise InvalidInput(
             f"requirements must be a list of requirements, got {type(requirements).__name__}; "
-            "if these are weights of the rows, write sample_weight=..."
+            "if these are weights of the rows, write sample_weight=...",
+            code="type",
         )
     for requirement in requirements:
         if not callable(getattr(requirement, "check", None)):
             raise InvalidInput(
                 f"requirements must hold Probability, Margin, Linear, Rate and the like, got "
-                f"{type(requirement).__name__}"
+                f"{type(requirement).__name__}",
+                code="type",
             )
     return list(requirements)
 

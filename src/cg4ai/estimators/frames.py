@@ -39,18 +39,25 @@ def check_columns(data: Any) -> Any:
     """
     if not is_frame(data):
         if getattr(getattr(data, "dtype", None), "kind", "") in ("m", "M"):
-            raise InvalidInput(f"X holds dates, and members take numbers: {WAYS_OUT['dates']}")
+            raise InvalidInput(
+                f"X holds dates, and members take numbers: {WAYS_OUT['dates']}", code="type"
+            )
         return data
     twice = [str(name) for name, count in Counter(data.columns).items() if count > 1]
     if twice:
-        raise InvalidInput(f"X has the column {twice[0]!r} more than once; give each its own name")
+        raise InvalidInput(
+            f"X has the column {twice[0]!r} more than once; give each its own name",
+            code="duplicate",
+        )
     kinds = {str(name): _kind(data.iloc[:, k]) for k, name in enumerate(data.columns)}
     wrong = {name: kind for name, kind in kinds.items() if kind not in ("numbers", "objects")}
     if wrong:
         named = ", ".join(f"{name!r} ({kind})" for name, kind in list(wrong.items())[:SHOWN])
         more = f" and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         ways = "; ".join(dict.fromkeys(WAYS_OUT[kind] for kind in wrong.values()))
-        raise InvalidInput(f"X has columns that hold no numbers: {named}{more}; {ways}")
+        raise InvalidInput(
+            f"X has columns that hold no numbers: {named}{more}; {ways}", code="type"
+        )
     if "objects" not in kinds.values():
         return data
     return data.where(data.notna(), np.nan)  # pd.NA is no number, None would become one
@@ -85,14 +92,15 @@ def check_target(target: Any) -> Any:
     """y without missing values; of pandas' own types as the NumPy type that holds the same."""
     kind = getattr(getattr(target, "dtype", None), "kind", "")
     if kind in ("m", "M"):
-        raise InvalidInput(f"y holds dates: {WAYS_OUT['dates']}")
+        raise InvalidInput(f"y holds dates: {WAYS_OUT['dates']}", code="type")
     if not hasattr(target, "isna") or not hasattr(target, "iloc"):
         return target
     missing = np.asarray(target.isna()).reshape(len(target), -1).any(axis=1)
     if missing.any():
         raise InvalidInput(
             f"y has {int(missing.sum())} missing values, the first in row {int(missing.argmax())}; "
-            "leave such rows out"
+            "leave such rows out",
+            code="missing-values",
         )
     plain = getattr(getattr(target, "dtype", None), "numpy_dtype", None)
     return target if getattr(plain, "kind", "O") not in "fiub" else target.to_numpy(dtype=plain)
@@ -140,7 +148,8 @@ def predict_frame(model: Any, X: Any, *, explain: bool = False) -> Any:
     if not hasattr(model, "_named_predictions"):
         raise InvalidInput(
             "predict_frame takes a ConstrainedClassifier or ConstrainedRegressor, or a pipeline "
-            f"that ends with one, got {type(model).__name__}"
+            f"that ends with one, got {type(model).__name__}",
+            code="type",
         )
     # an explanation marks what lies outside: who reads it needs no warning
     columns = model._named_predictions(inner, "ignore" if explain else "warn")

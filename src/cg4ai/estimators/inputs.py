@@ -45,7 +45,9 @@ class ReadingEstimator(Parameters):
             self.input_range_ = _range(inputs)
             return FitData(inputs, targets, row_weights(sample_weight, inputs))
         if y is not None or sample_weight is not None:
-            raise InvalidInput("Batches hold targets and weights themselves: write fit(batches)")
+            raise InvalidInput(
+                "Batches hold targets and weights themselves: write fit(batches)", code="conflict"
+            )
         check_kinds(kinds_of(self.members))
 
         def check(inputs: Any, targets: Any, first: bool) -> Any:
@@ -58,7 +60,8 @@ class ReadingEstimator(Parameters):
         if self.batch_size is None and not looked.complete:
             raise InvalidInput(
                 f"batch_size=None trains on all rows at once, and of {looked.count} rows "
-                f"{batches.keep} are kept in memory; give a number, or leave it to 'auto'"
+                f"{batches.keep} are kept in memory; give a number, or leave it to 'auto'",
+                code="memory",
             )
         self.input_range_ = np.stack([looked.low, looked.high])
         return FitData.from_scan(looked)
@@ -86,14 +89,15 @@ class ReadingEstimator(Parameters):
         except ValueError as error:
             if "could not convert string to float" in str(error):
                 raise InvalidInput(
-                    f"X holds text ({error}), and members take numbers: {ENCODE}"
+                    f"X holds text ({error}), and members take numbers: {ENCODE}", code="type"
                 ) from error
             if "Input X contains NaN" not in str(error):
                 raise
             raise InvalidInput(
                 f"Input X contains NaN, and members={self.members!r:.80} take no missing values; "
                 'use members="boosting" (or "tree", "forest"), or put an imputer, such as '
-                "sklearn.impute.SimpleImputer, before this step in a pipeline"
+                "sklearn.impute.SimpleImputer, before this step in a pipeline",
+                code="missing-values",
             ) from error
 
     def __sklearn_tags__(self) -> Any:
@@ -118,7 +122,8 @@ def row_weights(sample_weight: Any, inputs: Array) -> Array:
     if (weights < 0).any() or not weights.any():
         raise InvalidInput(
             f"sample_weight must be numbers >= 0 that are not all 0, got {weights.min()} to "
-            f"{weights.max()}"
+            f"{weights.max()}",
+            code="range",
         )
     return weights
 
@@ -136,7 +141,8 @@ def make_dense(inputs: Any) -> Array:
         raise InvalidInput(
             f"sparse X {inputs.shape} needs {need / 2**30:.1f} GiB as a dense array with its "
             f"copies, and {free / 2**30:.1f} GiB are free; take fewer features first, for instance "
-            "by TruncatedSVD or SelectKBest in a pipeline"
+            "by TruncatedSVD or SelectKBest in a pipeline",
+            code="memory",
         )
     return np.asarray(inputs.toarray())
 

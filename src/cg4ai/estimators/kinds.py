@@ -88,7 +88,7 @@ def kinds_of(members: Any) -> list[Any]:
     """`members` as a non-empty list of kinds."""
     kinds = list(members) if isinstance(members, (list, tuple)) else [members]
     if not kinds:
-        raise InvalidInput("members is empty: name at least one kind of member")
+        raise InvalidInput("members is empty: name at least one kind of member", code="empty")
     return kinds
 
 
@@ -100,7 +100,8 @@ def pricers_for(
     if not found:
         raise InvalidInput(
             "members holds models that are fitted already and nothing to train beside them; add a "
-            'kind, e.g. members=[model, "network"], or an unfitted copy (sklearn.base.clone)'
+            'kind, e.g. members=[model, "network"], or an unfitted copy (sklearn.base.clone)',
+            code="empty",
         )
     return found
 
@@ -127,7 +128,8 @@ def _pricers(kind: Any, parameters: Parameters, task: LearningTask) -> list[Pric
     hint = f"; give an instance, {kind.__name__}()" if _unfitted_class(kind) else ""
     raise InvalidInput(
         f"members cannot be made from {kind!r}{hint}; use one of {', '.join(KINDS)}, a "
-        "scikit-learn estimator, or a function that makes a torch module"
+        "scikit-learn estimator, or a function that makes a torch module",
+        code="unknown-name",
     )
 
 
@@ -165,14 +167,20 @@ def fitted_member(model: Any, task: LearningTask, labels: Any) -> Members:
     if sizes != (task.inputs.shape[1], task.outputs):
         raise InvalidInput(
             f"{name} takes {sizes[0]} inputs and gives {sizes[1]} outputs; here there are "
-            f"{task.inputs.shape[1]} and {task.outputs}"
+            f"{task.inputs.shape[1]} and {task.outputs}",
+            code="shape",
         )
     own = getattr(model, "classes_", None)
     if task.classification and not name.startswith(("XGB", "Booster")):
         if own is None or task.links == "linear":
-            raise InvalidInput(f"{name} gives no probabilities of classes: fit a classifier")
+            raise InvalidInput(
+                f"{name} gives no probabilities of classes: fit a classifier", code="unsupported"
+            )
         if not np.array_equal(own, labels):
-            raise InvalidInput(f"{name} was fitted to the labels {own!r:.80}, y has {labels!r:.80}")
+            raise InvalidInput(
+                f"{name} was fitted to the labels {own!r:.80}, y has {labels!r:.80}",
+                code="conflict",
+            )
     return members
 
 
@@ -185,7 +193,8 @@ def _check_probabilities(architecture: ModuleArchitecture, inputs: Array) -> Non
         raise InvalidInput(
             f"the modules that {architecture.name} makes do not output probabilities (the first "
             f"row sums to {float(outputs[0].sum()):.4g}): end them with nn.Softmax(-1), or set "
-            "scores='logit' and output_limit=None"
+            "scores='logit' and output_limit=None",
+            code="unsupported",
         )
 
 
@@ -203,7 +212,9 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
     if kind not in KINDS:
         raise InvalidInput(
             f"unknown kind of member {kind!r}{did_you_mean(kind, KINDS)}; use one of "
-            f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a torch module"
+            f"{', '.join(KINDS)}, a scikit-learn estimator, or a function that makes a "
+            "torch module",
+            code="unknown-name",
         )
     if kind == "auto":
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
@@ -211,17 +222,23 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
         return [_of_networks(make_network(parameters, task), parameters, task)]
     if kind in ("affine", "relu"):
         if task.links == "softmax":
-            raise InvalidInput(f"{kind} members give logits, not probabilities: set scores='logit'")
+            raise InvalidInput(
+                f"{kind} members give logits, not probabilities: set scores='logit'",
+                code="conflict",
+            )
         made = AffinePricer if kind == "affine" else ReluPricer
         return [made(task.inputs.shape[1], task.outputs)]
     if task.classification and task.links == "linear":
-        raise InvalidInput(f"{kind} members give probabilities: set scores='probability'")
+        raise InvalidInput(
+            f"{kind} members give probabilities: set scores='probability'", code="conflict"
+        )
     if kind == "stump":
         return [StumpPricer(task.inputs.shape[1], task.outputs)]
     if task.quantiles:
         if kind != "boosting":
             raise InvalidInput(
-                f"{kind} members fit means, not quantiles: use 'network' or 'boosting'"
+                f"{kind} members fit means, not quantiles: use 'network' or 'boosting'",
+                code="unsupported",
             )
         return [QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=parameters.n_jobs)]
     return [_of_models(_tree(kind, task), task, parameters.n_jobs)]
@@ -279,17 +296,22 @@ def _check_model(model: BaseEstimator, task: LearningTask) -> None:
     name = type(model).__name__
     if is_classifier(model):
         if not task.classification:
-            raise InvalidInput(f"{name} is a classifier, y holds numbers: give a regressor")
+            raise InvalidInput(
+                f"{name} is a classifier, y holds numbers: give a regressor", code="conflict"
+            )
         if task.links == "linear":
-            raise InvalidInput(f"{name} gives probabilities: set scores='probability'")
+            raise InvalidInput(
+                f"{name} gives probabilities: set scores='probability'", code="conflict"
+            )
     elif is_regressor(model):
         if task.classification and task.links == "softmax":
             raise InvalidInput(
                 f"{name} is a regressor, whose outputs are no probabilities: give a classifier, "
-                "or set scores='logit'"
+                "or set scores='logit'",
+                code="conflict",
             )
     else:
-        raise InvalidInput(f"{name} is neither a classifier nor a regressor")
+        raise InvalidInput(f"{name} is neither a classifier nor a regressor", code="type")
     # Whether it can become a member is seen from a copy fitted to a few rows.
     few = np.arange(40) % len(task.inputs)
     targets: Array | IntArray

@@ -181,18 +181,23 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         decays = self.training_of_networks(1).weight_decay
         if not len(decays) or not all(is_number(value) and value >= 0 for value in decays):
             raise InvalidInput(
-                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}"
+                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay!r}",
+                code="range",
             )
         for name in ("restarts", "steps", "batch_size"):
             value = getattr(self, name)
             if (value is None and name == "batch_size") or _auto(value):
                 continue
             if not is_number(value) or value != int(value) or value < 1:
-                raise InvalidInput(f"{name} must be a whole number of at least 1, got {value!r}")
+                raise InvalidInput(
+                    f"{name} must be a whole number of at least 1, got {value!r}", code="range"
+                )
         check_jobs(self.n_jobs)
         check_callbacks(self.callbacks)
         if not _auto(self.learning_rate) and not is_number(self.learning_rate):
-            raise InvalidInput(f"learning_rate must be a number > 0, got {self.learning_rate!r}")
+            raise InvalidInput(
+                f"learning_rate must be a number > 0, got {self.learning_rate!r}", code="range"
+            )
 
     def share_held_out(self, count: int, *, exact: bool, least: float) -> float:
         """The share of `count` rows to hold out, at `least` this if it is left to be chosen.
@@ -206,7 +211,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             return min(max(least, min(1 / 3, 20 / count)), MOST_HELD_OUT / count)
         if isinstance(fraction, str) or not is_number(fraction) or not 0 <= fraction < 1:
             raise InvalidInput(
-                f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}'
+                f'validation_fraction must be "auto" or a number in [0, 1), got {fraction!r}',
+                code="range",
             )
         return float(fraction)
 
@@ -221,7 +227,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
             return int(state.randint(2**31 - 1))
         if isinstance(state, np.random.Generator):
             return int(state.integers(2**31))
-        raise InvalidInput(f"random_state must be None, an int or a NumPy generator, got {state!r}")
+        raise InvalidInput(
+            f"random_state must be None, an int or a NumPy generator, got {state!r}", code="type"
+        )
 
     def run_settings(self) -> Settings:
         """The settings that `fit` solves with.
@@ -269,7 +277,9 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 def one_of(value: Any, name: str, known: tuple[str, ...]) -> str:
     if value not in known:
         hint = did_you_mean(str(value), known)
-        raise InvalidInput(f"{name} must be {' or '.join(known)}, got {value!r}{hint}")
+        raise InvalidInput(
+            f"{name} must be {' or '.join(known)}, got {value!r}{hint}", code="unknown-name"
+        )
     return str(value)
 
 

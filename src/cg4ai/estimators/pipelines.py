@@ -46,7 +46,8 @@ def transform_requirement(
     if isinstance(requirement, Linear | Equality) and requirement.depends_on_inputs:
         raise InvalidInput(
             f"{requirement.name} has coefficients or a bound that depend on the input, which is "
-            "another one after the earlier steps; state the requirement in the space after them"
+            "another one after the earlier steps; state the requirement in the space after them",
+            code="unsupported",
         )
     if isinstance(requirement, OutputRule):  # it names no inputs
         return requirement
@@ -57,7 +58,8 @@ def transform_requirement(
     if not isinstance(requirement, InputRule):
         raise InvalidInput(
             f"{requirement.name} is not one of cg4ai's own requirements; state it in the space "
-            "after the earlier steps and give it to the last step's fit"
+            "after the earlier steps and give it to the last step's fit",
+            code="unsupported",
         )
     if len(pipeline.steps) == 1 or requirement.inputs is None:
         return requirement
@@ -79,7 +81,8 @@ def transform_requirement(
         return replace(requirement, inputs=_polytope(region, through))
     raise InvalidInput(
         f"{region} keeps no simple shape through a pipeline; use a Box or Polytope, or state the "
-        "requirement in the space after the earlier steps"
+        "requirement in the space after the earlier steps",
+        code="unsupported",
     )
 
 
@@ -101,12 +104,14 @@ def fit_with_requirements(
     if as_batches(X) is not None:
         raise InvalidInput(
             "the earlier steps of a pipeline take all rows at once, which Batches are not; "
-            "transform them where they are read, and fit the last step to them"
+            "transform them where they are read, and fit the last step to them",
+            code="unsupported",
         )
     if not isinstance(pipeline.steps[-1][1], ConstrainedClassifier | ConstrainedRegressor):
         raise InvalidInput(
             "the last step of the pipeline must be a ConstrainedClassifier or a "
-            f"ConstrainedRegressor, got {type(pipeline.steps[-1][1]).__name__}"
+            f"ConstrainedRegressor, got {type(pipeline.steps[-1][1]).__name__}",
+            code="type",
         )
     fitted = clone(pipeline)
     space = X
@@ -121,7 +126,9 @@ def fit_with_requirements(
 
 def _check_pipeline(pipeline: Any) -> None:
     if not isinstance(pipeline, Pipeline):
-        raise InvalidInput(f"a scikit-learn Pipeline is needed, got {type(pipeline).__name__}")
+        raise InvalidInput(
+            f"a scikit-learn Pipeline is needed, got {type(pipeline).__name__}", code="type"
+        )
 
 
 def _fitted_steps(pipeline: Pipeline) -> Pipeline:
@@ -131,7 +138,8 @@ def _fitted_steps(pipeline: Pipeline) -> Pipeline:
     except NotFittedError as error:
         raise InvalidInput(
             "the earlier steps of the pipeline are not fitted; fit them first, or use "
-            "fit_with_requirements"
+            "fit_with_requirements",
+            code="unsupported",
         ) from error
     return earlier
 
@@ -151,7 +159,8 @@ def _box(box: Box, through: Callable[[Array], Array]) -> Box:
             return Box(ends.min(axis=0), ends.max(axis=0))
     raise InvalidInput(
         "the pipeline's earlier steps do not map this box to a box: some step mixes features or "
-        "turns back within the box; state the requirement in the space after them"
+        "turns back within the box; state the requirement in the space after them",
+        code="unsupported",
     )
 
 
@@ -164,7 +173,8 @@ def _polytope(region: Polytope, through: Callable[[Array], Array]) -> Polytope:
     if not np.allclose(middle[1], (middle[0] + middle[2]) / 2, rtol=1e-9, atol=1e-12):
         raise InvalidInput(
             "the pipeline's earlier steps bend a feature, so that the limits of this polytope are "
-            "no longer linear; state the requirement in the space after them"
+            "no longer linear; state the requirement in the space after them",
+            code="unsupported",
         )
     wide = high > low
     scale = np.where(wide, (middle[2] - middle[0]) / np.where(wide, high - low, 1.0), 1.0)

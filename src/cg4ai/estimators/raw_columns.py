@@ -66,7 +66,8 @@ class RawColumns:
             made = self.earlier.transform(table)
         except (TypeError, ValueError) as error:
             raise InvalidInput(
-                f"{rule}: the pipeline's earlier steps do not take its inputs: {error}"
+                f"{rule}: the pipeline's earlier steps do not take its inputs: {error}",
+                code="unsupported",
             ) from error
         what = "requirement inputs after the pipeline's steps"
         return arrays.as_matrix(made, what, missing=missing)
@@ -76,11 +77,14 @@ class RawColumns:
         assert self.names is not None
         absent = [name for name in self.names if own is not None and name not in own]
         if absent:
-            raise InvalidInput(f"{rule} has no column {absent[0]!r}, which the pipeline takes")
+            raise InvalidInput(
+                f"{rule} has no column {absent[0]!r}, which the pipeline takes", code="unknown-name"
+            )
         if own is None and len(self.names) != inputs.shape[1]:
             raise InvalidInput(
                 f"requirement inputs have {inputs.shape[1]} features, the pipeline takes "
-                f"{len(self.names)}: {', '.join(self.names[:10])}"
+                f"{len(self.names)}: {', '.join(self.names[:10])}",
+                code="shape",
             )
         # the pipeline was fitted on named columns, so that rules must have them, too
         frame = import_optional("pandas").DataFrame(inputs, columns=list(own or self.names))
@@ -95,7 +99,8 @@ class RawColumns:
         known = shape.resolve_names(self.names or (), None)
         if max(known.features) >= self.size:
             raise InvalidInput(
-                f"{shape.name} names feature {max(known.features)}; there are {self.size}"
+                f"{shape.name} names feature {max(known.features)}; there are {self.size}",
+                code="range",
             )
         signs: dict[int, int] = {}
         for feature, sign in known.features.items():
@@ -108,7 +113,8 @@ class RawColumns:
                 if signs.setdefault(column, own) != own:
                     raise InvalidInput(
                         f"{shape.name}: the pipeline's earlier steps put features of both signs "
-                        f"into column {column}; state it in the space after them"
+                        f"into column {column}; state it in the space after them",
+                        code="unsupported",
                     )
         return replace(known, features=signs)
 
@@ -149,7 +155,8 @@ class RawColumns:
             raise InvalidInput(
                 f"{rule}: the pipeline's earlier steps do not map this box to a box: they "
                 f"drop {self._called(place)}, mix it with others or turn back within the box; "
-                "state the requirement in the space after them"
+                "state the requirement in the space after them",
+                code="unsupported",
             )
         return np.where(reached, inside[0], np.nan)
 
@@ -167,7 +174,8 @@ class RawColumns:
                 hint = did_you_mean(str(one), map(str, known))
                 raise InvalidInput(
                     f"{rule} names the category {one!r} of {self._called(feature)}{hint}; there "
-                    f"are {', '.join(map(repr, known[:10])) or 'none, so give rows of the data'}"
+                    f"are {', '.join(map(repr, known[:10])) or 'none, so give rows of the data'}",
+                    code="unknown-name",
                 )
         return _objects(named)
 
@@ -217,7 +225,8 @@ class RawColumns:
         raise InvalidInput(
             f"{rule}: {self._called(feature)} holds categories, which have no order to rise or "
             "fall with and no ends; name columns of numbers, in a Box the categories themselves, "
-            "or give their order to an OrdinalEncoder(categories=[...])"
+            "or give their order to an OrdinalEncoder(categories=[...])",
+            code="unsupported",
         )
 
     def _moved(self, feature: int, values: NDArray[Any], rule: str) -> Array:
@@ -233,7 +242,8 @@ class RawColumns:
                 raise
             raise InvalidInput(
                 f"{error}; where columns hold text, give rows of them: "
-                "transform_requirement(requirement, pipeline, X)"
+                "transform_requirement(requirement, pipeline, X)",
+                code=error.code,
             ) from error
         # what misses in other columns, for members that take it, does not move
         return np.nan_to_num(made).reshape(len(self.bases), len(values), -1)
@@ -254,7 +264,8 @@ class RawColumns:
             how = "do not move with" if not moved.any() else "turn back or bend with"
             raise InvalidInput(
                 f"{shape.name}: columns after the pipeline's earlier steps {how} "
-                f"{self._called(feature)}; state it in the space after them"
+                f"{self._called(feature)}; state it in the space after them",
+                code="unsupported",
             )
         return {int(k): 1 if upwards[k] else -1 for k in np.flatnonzero(moved)}
 

@@ -33,7 +33,8 @@ def from_histograms(model: Any, classes: int | None = None) -> TreeMembers:
     if getattr(model, "loss", None) in ("poisson", "gamma"):
         raise InvalidInput(
             f"{name} with loss={model.loss!r} predicts exp(score), which is no sum of trees: use "
-            "'squared_error', 'absolute_error' or 'quantile'"
+            "'squared_error', 'absolute_error' or 'quantile'",
+            code="unsupported",
         )
     encoding = _Encoding(model)
     trees, scores = [], []
@@ -75,7 +76,8 @@ class _Encoding:
         if (numbers < 0).any() or (numbers != np.floor(numbers)).any():
             raise InvalidInput(
                 f"feature {feature} has categories that are not whole numbers from 0 on: encode "
-                "them before the model, by OrdinalEncoder"
+                "them before the model, by OrdinalEncoder",
+                code="unsupported",
             )
         return numbers.astype(np.int64)
 
@@ -123,7 +125,8 @@ def from_lightgbm(model: Any, *, classes: int | None = None) -> TreeMembers:
     ):
         raise InvalidInput(
             f"{name} was fitted to categories of a data frame other than 0, 1, ...: encode them "
-            "before the model, by OrdinalEncoder"
+            "before the model, by OrdinalEncoder",
+            code="unsupported",
         )
     factor = 1.0
     if kind == "binary":
@@ -135,12 +138,13 @@ def from_lightgbm(model: Any, *, classes: int | None = None) -> TreeMembers:
     else:
         raise InvalidInput(
             f"{name} with the objective {' '.join(objective) or 'none'!r} cannot become a member; "
-            f"use binary, multiclass or one of {', '.join(IDENTITY_OF_LIGHTGBM[:7])}"
+            f"use binary, multiclass or one of {', '.join(IDENTITY_OF_LIGHTGBM[:7])}",
+            code="unsupported",
         )
     rounds = int(dump["num_tree_per_iteration"])
     trees = [_lightgbm_tree(info["tree_structure"], name) for info in dump["tree_info"]]
     if not trees:
-        raise InvalidInput(f"{name} has no trees; fit it to rows it can split")
+        raise InvalidInput(f"{name} has no trees; fit it to rows it can split", code="unsupported")
     if dump.get("average_output"):
         factor *= rounds / len(trees)
     return build_boosted_member(
@@ -161,7 +165,9 @@ def _lightgbm_tree(structure: Mapping[str, Any], name: str) -> Tree:
     for node in nodes:  # grows while it is read: children after their parents
         if "split_feature" not in node:
             if node.get("leaf_coeff"):
-                raise InvalidInput(f"{name} has linear trees; fit it with linear_tree=False")
+                raise InvalidInput(
+                    f"{name} has linear trees; fit it with linear_tree=False", code="unsupported"
+                )
             left.append(-1)
             right.append(-1)
             continue
@@ -179,7 +185,10 @@ def _lightgbm_tree(structure: Mapping[str, Any], name: str) -> Tree:
             continue
         threshold[number] = float(node["threshold"])
         if node["missing_type"] == "Zero":
-            raise InvalidInput(f"{name} takes zeros for missing; fit it with zero_as_missing=False")
+            raise InvalidInput(
+                f"{name} takes zeros for missing; fit it with zero_as_missing=False",
+                code="unsupported",
+            )
         goes_left = (
             node["default_left"] if node["missing_type"] == "NaN" else threshold[number] >= 0
         )
@@ -211,12 +220,15 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
         weights = np.asarray(gradient["weight_drop"], np.float64)
         gradient = gradient["gbtree"]
     elif gradient["name"] != "gbtree":
-        raise InvalidInput(f"{name} has booster {gradient['name']!r}; use 'gbtree' or 'dart'")
+        raise InvalidInput(
+            f"{name} has booster {gradient['name']!r}; use 'gbtree' or 'dart'", code="unsupported"
+        )
     stored = gradient["model"]
     if stored.get("cats", {}).get("enc"):
         raise InvalidInput(
             f"{name} was fitted to categories of a data frame: encode them before the model, by "
-            "OrdinalEncoder"
+            "OrdinalEncoder",
+            code="unsupported",
         )
     initial = np.atleast_1d(
         np.array(json.loads(learner["learner_model_param"]["base_score"]), np.float64)
@@ -231,7 +243,8 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
     elif objective not in IDENTITY_OF_XGBOOST:
         raise InvalidInput(
             f"{name} with the objective {objective!r} cannot become a member; use "
-            f"binary:logistic, multi:softprob or one of {', '.join(IDENTITY_OF_XGBOOST)}"
+            f"binary:logistic, multi:softprob or one of {', '.join(IDENTITY_OF_XGBOOST)}",
+            code="unsupported",
         )
     end = len(stored["trees"])
     if getattr(model, "early_stopping_rounds", None) is not None:
@@ -241,7 +254,9 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
         for number, tree in enumerate(stored["trees"][:end])
     ]
     if not trees:
-        raise InvalidInput(f"{name} has no trees; fit it with one round or more")
+        raise InvalidInput(
+            f"{name} has no trees; fit it with one round or more", code="unsupported"
+        )
     if labels is not None:
         labels = np.asarray(getattr(model, "classes_", labels))
     return build_boosted_member(
@@ -257,7 +272,8 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
 def _xgboost_tree(tree: Mapping[str, Any], name: str, weight: float) -> Tree:
     if int(tree["tree_param"]["size_leaf_vector"]) > 1:
         raise InvalidInput(
-            f"{name} has vectors in its leaves: fit it with multi_strategy='one_output_per_tree'"
+            f"{name} has vectors in its leaves: fit it with multi_strategy='one_output_per_tree'",
+            code="unsupported",
         )
     left = np.array(tree["left_children"], np.int64)
     right = np.array(tree["right_children"], np.int64)

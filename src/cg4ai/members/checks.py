@@ -20,9 +20,9 @@ LARGEST = 10_000_000  # of any one size: more is a slip of the pen, or a hostile
 def check_size(value: object, name: str) -> int:
     """A count of inputs, outputs or units: an integer of at least one."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise InvalidInput(f"{name} must be an integer of at least 1, got {value!r}")
+        raise InvalidInput(f"{name} must be an integer of at least 1, got {value!r}", code="range")
     if value > LARGEST:
-        raise InvalidInput(f"{name} must be at most {LARGEST:,}, got {value!r:.40}")
+        raise InvalidInput(f"{name} must be at most {LARGEST:,}, got {value!r:.40}", code="range")
     return int(value)
 
 
@@ -30,13 +30,17 @@ def check_inputs(inputs: object, input_size: int, device: torch.device) -> Tenso
     """Inputs (n, input_size) as float64 on the members' device."""
     if not isinstance(inputs, Tensor):
         raise InvalidInput(
-            f"inputs must be a torch tensor, got {type(inputs).__name__}; use torch.as_tensor"
+            f"inputs must be a torch tensor, got {type(inputs).__name__}; use torch.as_tensor",
+            code="type",
         )
     if inputs.ndim != 2 or inputs.shape[1] != input_size:
-        raise InvalidInput(f"inputs must be (n, {input_size}), got {tuple(inputs.shape)}")
+        raise InvalidInput(
+            f"inputs must be (n, {input_size}), got {tuple(inputs.shape)}", code="shape"
+        )
     if inputs.device != device:
         raise InvalidInput(
-            f"inputs are on {inputs.device} and the members on {device}; move one with .to(...)"
+            f"inputs are on {inputs.device} and the members on {device}; move one with .to(...)",
+            code="conflict",
         )
     return inputs.to(torch.float64)
 
@@ -46,11 +50,13 @@ def check_indices(indices: IntArray, count: int, device: torch.device) -> Tensor
     positions = np.asarray(indices)
     if positions.ndim != 1 or (positions.size and positions.dtype.kind not in "iu"):
         raise InvalidInput(
-            f"indices must be a list of integers, got {positions.dtype} {positions.shape}"
+            f"indices must be a list of integers, got {positions.dtype} {positions.shape}",
+            code="type",
         )
     if positions.size and (positions.min() < 0 or positions.max() >= count):
         raise InvalidInput(
-            f"indices must lie in 0..{count - 1}, got {positions.min()}..{positions.max()}"
+            f"indices must lie in 0..{count - 1}, got {positions.min()}..{positions.max()}",
+            code="range",
         )
     return torch.as_tensor(positions.astype(np.int64), device=device)
 
@@ -59,9 +65,11 @@ def check_weights(weights: Tensor | Array, count: int, device: torch.device) -> 
     """One finite number per member, float64; a tensor keeps its gradient."""
     vector = as_tensor(weights).to(torch.float64).to(device)
     if vector.shape != (count,):
-        raise InvalidInput(f"weights must be ({count},), one per member, got {tuple(vector.shape)}")
+        raise InvalidInput(
+            f"weights must be ({count},), one per member, got {tuple(vector.shape)}", code="shape"
+        )
     if not is_traced() and not bool(torch.isfinite(vector).all()):
-        raise InvalidInput("weights must be finite numbers")
+        raise InvalidInput("weights must be finite numbers", code="not-finite")
     return vector
 
 
@@ -74,7 +82,10 @@ def freeze_tensor(value: object, name: str, dtype: torch.dtype = torch.float64) 
     """A contiguous copy without gradient, so that later training cannot change members."""
     tensor = as_tensor(value).detach().to(dtype, copy=True).contiguous()
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        raise InvalidInput(f"{name} holds numbers that are not finite; training may have diverged")
+        raise InvalidInput(
+            f"{name} holds numbers that are not finite; training may have diverged",
+            code="not-finite",
+        )
     return tensor
 
 
@@ -82,7 +93,9 @@ def find_common_device(tensors: Mapping[str, Tensor]) -> torch.device:
     """The device all tensors of a stack are on."""
     devices = {tensor.device for tensor in tensors.values()}
     if len(devices) != 1:
-        raise InvalidInput(f"a stack must be on one device, got {sorted(map(str, devices))}")
+        raise InvalidInput(
+            f"a stack must be on one device, got {sorted(map(str, devices))}", code="conflict"
+        )
     return devices.pop()
 
 
@@ -93,14 +106,17 @@ def check_stack(
     missing, surplus = sorted(set(shapes) - set(tensors)), sorted(set(tensors) - set(shapes))
     if missing or surplus:
         parts = [f"missing {missing}"] * bool(missing) + [f"unexpected {surplus}"] * bool(surplus)
-        raise InvalidInput(f"{what} must be {sorted(shapes)}: {', '.join(parts)}")
+        raise InvalidInput(
+            f"{what} must be {sorted(shapes)}: {', '.join(parts)}", code="unknown-name"
+        )
     leading = [tensor.shape[0] for tensor in tensors.values() if tensor.ndim]
     count = leading[0] if leading else 0
     for name, shape in shapes.items():
         if tuple(tensors[name].shape) != (count, *shape):
             raise InvalidInput(
                 f"{what}: {name} must be {(count, *shape)}, members first, "
-                f"got {tuple(tensors[name].shape)}"
+                f"got {tuple(tensors[name].shape)}",
+                code="shape",
             )
     return count
 
@@ -108,11 +124,12 @@ def check_stack(
 def read_state_field(state: MemberState, name: str, kind: type) -> Any:
     """An entry of a saved state's config, of the right JSON type."""
     if name not in state.config:
-        raise InvalidInput(f"saved {state.kind} members: config lacks {name!r}")
+        raise InvalidInput(f"saved {state.kind} members: config lacks {name!r}", code="bad-file")
     value = state.config[name]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise InvalidInput(
-            f"saved {state.kind} members: config {name!r} must be {kind.__name__}, got {value!r}"
+            f"saved {state.kind} members: config {name!r} must be {kind.__name__}, got {value!r}",
+            code="bad-file",
         )
     return value
 
@@ -128,11 +145,14 @@ def read_state_sizes(state: MemberState, name: str) -> tuple[int, ...]:
 def read_state_array(state: MemberState, name: str) -> NDArray[Any]:
     """A numeric array of a saved state."""
     if name not in state.arrays:
-        raise InvalidInput(f"saved {state.kind} members: array {name!r} is missing")
+        raise InvalidInput(
+            f"saved {state.kind} members: array {name!r} is missing", code="bad-file"
+        )
     array = np.asarray(state.arrays[name])
     if array.dtype.kind not in "fiub":
         raise InvalidInput(
-            f"saved {state.kind} members: array {name!r} must hold numbers, got {array.dtype}"
+            f"saved {state.kind} members: array {name!r} must hold numbers, got {array.dtype}",
+            code="bad-file",
         )
     return array
 

@@ -33,7 +33,9 @@ class ConstantMembers(MemberDefaults):
     def __init__(self, values: Any, input_size: int) -> None:
         self.values = freeze_tensor(values, "values")
         if self.values.ndim != 2 or self.values.shape[1] == 0:
-            raise InvalidInput(f"values must be (count, outputs), got {tuple(self.values.shape)}")
+            raise InvalidInput(
+                f"values must be (count, outputs), got {tuple(self.values.shape)}", code="shape"
+            )
         self.input_size = check_size(input_size, "input_size")
         self.device = self.values.device
 

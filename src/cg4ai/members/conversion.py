@@ -87,7 +87,8 @@ def from_sklearn(estimator: Any, *, classes: int | None = None) -> Members:
         return affine(slopes[None], offsets[None].copy())
     raise InvalidInput(
         f"{type(estimator).__name__} cannot become a member; use one of {SUPPORTED}, "
-        "or give its outputs by a class of your own with the methods of Members"
+        "or give its outputs by a class of your own with the methods of Members",
+        code="unsupported",
     )
 
 
@@ -99,7 +100,9 @@ def _check_fitted(estimator: Any) -> None:
         check_is_fitted(estimator)
     except NotFittedError as error:
         name = type(estimator).__name__
-        raise InvalidInput(f"{name} is not fitted; call fit(X, y) first") from error
+        raise InvalidInput(
+            f"{name} is not fitted; call fit(X, y) first", code="unsupported"
+        ) from error
 
 
 def _positions(estimator: Any, classes: int | None) -> ClassColumns | None:
@@ -152,7 +155,8 @@ def _boosted(estimator: Any, classes: int | None) -> TreeMembers:
     if estimator.init not in (None, "zero"):
         raise InvalidInput(
             f"GradientBoosting with init={estimator.init!r} cannot become a member; "
-            "use the default init, or 'zero'"
+            "use the default init, or 'zero'",
+            code="unsupported",
         )
     place = _positions(estimator, classes)
     per_round = estimator.estimators_.shape[1]
@@ -191,7 +195,8 @@ def _logistic(estimator: Any, classes: int | None) -> NetworkMembers:
     if one_versus_rest or getattr(estimator, "multi_class", "auto") in ("ovr", "multinomial"):
         raise InvalidInput(
             "LogisticRegression with one-versus-rest or an explicit multi_class cannot become a "
-            "member; use the default (a softmax over all classes) with another solver"
+            "member; use the default (a softmax over all classes) with another solver",
+            code="unsupported",
         )
     slopes = np.zeros((estimator.coef_.shape[1], size))
     offsets = np.full(size, ABSENT_SCORE)

@@ -27,13 +27,15 @@ def _check(input_size: int, output_size: int, completion: Completion) -> None:
     if not completion.free_size:
         raise InvalidInput(
             f"the equalities determine all {completion.output_size} outputs and leave nothing to "
-            "learn; use completion.project(), or drop some of them"
+            "learn; use completion.project(), or drop some of them",
+            code="empty",
         )
     if (input_size, output_size) != (completion.input_size, completion.free_size):
         raise InvalidInput(
             f"a completion takes {completion.input_size} inputs and {completion.free_size} free "
             f"outputs, the members have {input_size} and {output_size}; with as many outputs as "
-            f"the {completion.output_size} completed ones use completion.project()"
+            f"the {completion.output_size} completed ones use completion.project()",
+            code="shape",
         )
 
 

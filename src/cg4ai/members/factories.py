@@ -30,7 +30,8 @@ class LostFactory:
     def __call__(self) -> nn.Module:
         raise InvalidInput(
             f"the factory {self.__name__!r} was lost in a pickle, which holds functions of modules "
-            "only: predictions need it no more; to train again, give it anew"
+            "only: predictions need it no more; to train again, give it anew",
+            code="missing-factory",
         )
 
 

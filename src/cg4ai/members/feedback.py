@@ -58,7 +58,8 @@ class Loads:
         if matrix.ndim != 2 or source.shape != matrix.shape[1:] or not np.all(matrix >= 0):
             raise InvalidInput(
                 "loads need a matrix (loads, outputs) of numbers >= 0 and the input that each "
-                f"output is multiplied by, got {matrix.shape} and {source.shape}"
+                f"output is multiplied by, got {matrix.shape} and {source.shape}",
+                code="shape",
             )
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "source", source)
@@ -115,16 +116,21 @@ class FeedbackArchitecture(ArchitectureDefaults):
             raise InvalidInput(
                 "feedback needs a network of softmax outputs and loads of as many outputs, got "
                 f"{self.network.output} outputs and {self.loads.matrix.shape[1]} of "
-                f"{self.output_size}"
+                f"{self.output_size}",
+                code="shape",
             )
         if not np.all((self.loads.source >= 0) & (self.loads.source < self.input_size)):
-            raise InvalidInput(f"loads must name inputs 0 to {self.input_size - 1} as sources")
+            raise InvalidInput(
+                f"loads must name inputs 0 to {self.input_size - 1} as sources", code="range"
+            )
         if self.stages < 1:
-            raise InvalidInput(f"stages must be at least 1, got {self.stages}")
+            raise InvalidInput(f"stages must be at least 1, got {self.stages}", code="range")
         if self.first is not None and np.shape(self.first) != shape:
-            raise InvalidInput(f"first must be {shape}, got {np.shape(self.first)}")
+            raise InvalidInput(f"first must be {shape}, got {np.shape(self.first)}", code="shape")
         if self.start is not None and np.shape(self.start) != shape[:1]:
-            raise InvalidInput(f"start must be {shape[:1]}, got {np.shape(self.start)}")
+            raise InvalidInput(
+                f"start must be {shape[:1]}, got {np.shape(self.start)}", code="shape"
+            )
 
     @property
     def input_size(self) -> int:
@@ -261,7 +267,9 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
         loads = Loads(read_state_array(state, "matrix"), read_state_array(state, "source"))
         stages = read_state_field(state, "stages", int)
         if not 1 <= stages <= len(state.arrays):  # each has arrays of its own
-            raise InvalidInput(f"saved {state.kind} members: there are no {stages} stages")
+            raise InvalidInput(
+                f"saved {state.kind} members: there are no {stages} stages", code="bad-file"
+            )
         architecture = FeedbackArchitecture(network.architecture, loads, stages)
         own = {
             name: read_state_array(state, name)

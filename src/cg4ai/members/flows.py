@@ -45,7 +45,10 @@ class FlowMembers(MemberDefaults):
     def __init__(self, **arrays: Any) -> None:
         missing = set(NAMES) ^ set(arrays)
         if missing:
-            raise InvalidInput(f"flows need the arrays {', '.join(NAMES)}, got {sorted(missing)}")
+            raise InvalidInput(
+                f"flows need the arrays {', '.join(NAMES)}, got {sorted(missing)}",
+                code="missing-argument",
+            )
         self._own = {
             name: freeze_tensor(arrays[name], name, torch.int64 if name in WHOLE else torch.float64)
             for name in NAMES
@@ -63,7 +66,9 @@ class FlowMembers(MemberDefaults):
     def _check(self) -> None:
         slope, left, right = (self._own[name] for name in ("slope", "left", "right"))
         if slope.ndim != 4 or min(slope.shape[1:]) == 0:
-            raise InvalidInput(f"slope must be (count, nodes, r, d), got {tuple(slope.shape)}")
+            raise InvalidInput(
+                f"slope must be (count, nodes, r, d), got {tuple(slope.shape)}", code="shape"
+            )
         count, nodes, outputs, inputs = slope.shape
         shapes: dict[str, tuple[int, ...]] = {
             "offset": (count, nodes, outputs),
@@ -73,16 +78,21 @@ class FlowMembers(MemberDefaults):
         for name, shape in shapes.items():
             if tuple(self._own[name].shape) != shape:
                 raise InvalidInput(
-                    f"{name} must have shape {shape}, got {tuple(self._own[name].shape)}"
+                    f"{name} must have shape {shape}, got {tuple(self._own[name].shape)}",
+                    code="shape",
                 )
         here = torch.arange(nodes, device=slope.device)
         leaf = (left == here) & (right == here)
         later = (left > here) & (right > here) & (left < nodes) & (right < nodes)
         feature, group = self._own["feature"], self._own["group"]
         if not bool((leaf | later).all()):
-            raise InvalidInput("children of a node come after it, or it is its own: left and right")
+            raise InvalidInput(
+                "children of a node come after it, or it is its own: left and right", code="range"
+            )
         if not bool(((feature >= 0) & (feature < inputs)).all()) or bool((group < 0).any()):
-            raise InvalidInput(f"feature must lie in 0..{inputs - 1}, and group at least at 0")
+            raise InvalidInput(
+                f"feature must lie in 0..{inputs - 1}, and group at least at 0", code="range"
+            )
 
     @property
     def input_size(self) -> int:

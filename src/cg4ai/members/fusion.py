@@ -28,7 +28,7 @@ def fuse(members: NetworkMembers, weights: Tensor | Array) -> nn.Module:
     vector = check_weights(weights, len(members), members.device).detach()
     active = np.flatnonzero(vector.cpu().numpy())
     if len(active) == 0:
-        raise InvalidInput("all weights are zero: there is no mixture to fuse")
+        raise InvalidInput("all weights are zero: there is no mixture to fuse", code="range")
     kept, vector = members.take(active), vector[torch.as_tensor(active, device=members.device)]
     if kept.architecture.depth <= 1 and not kept.architecture.softmax_groups:
         return WideNetwork(kept, vector)

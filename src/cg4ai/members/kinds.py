@@ -55,7 +55,8 @@ def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> M
     known = [*_RESTORED, ModuleMembers.kind, *_WRAPPERS]
     raise MissingFactory(
         f"unknown kind of members {kind!r}{did_you_mean(kind, known)}; this version reads "
-        f"{', '.join(known)}; for a kind of your own give factories={{{kind!r}: restore}}"
+        f"{', '.join(known)}; for a kind of your own give factories={{{kind!r}: restore}}",
+        code="unknown-name",
     )
 
 
@@ -65,5 +66,5 @@ def concatenate(parts: Sequence[Members]) -> Members | None:
     They can where all are of one kind, architecture and device; trees may differ in size.
     """
     if not parts:
-        raise InvalidInput("concatenate needs at least one stack of members")
+        raise InvalidInput("concatenate needs at least one stack of members", code="empty")
     return type(parts[0]).concatenate(parts) if can_join(parts) else None

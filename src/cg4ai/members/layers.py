@@ -272,9 +272,11 @@ def check_units(values: object, name: str, size: int) -> Array:
     """One finite number for each input or output, read-only; scales are positive."""
     array = np.array(values, dtype=np.float64)
     if array.shape != (size,) or not np.all(np.isfinite(array)):
-        raise InvalidInput(f"{name} must be ({size},) finite numbers, got {array.shape}")
+        raise InvalidInput(
+            f"{name} must be ({size},) finite numbers, got {array.shape}", code="not-finite"
+        )
     if name.endswith("scale") and np.any(array <= 0):
-        raise InvalidInput(f"{name} must be positive; use 1 for what does not vary")
+        raise InvalidInput(f"{name} must be positive; use 1 for what does not vary", code="range")
     array.setflags(write=False)
     return array
 

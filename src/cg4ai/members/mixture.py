@@ -63,7 +63,7 @@ class Mixture:
         device: torch.device | str | None = None,
     ) -> None:
         if not parts:
-            raise InvalidInput("an ensemble needs at least one member")
+            raise InvalidInput("an ensemble needs at least one member", code="empty")
         wanted = parts[0].members.device if device is None else device
         self.device = torch.empty(0, device=wanted).device  # "cuda" becomes "cuda:0"
         self.parts = tuple(part.freeze(self.device) for part in parts)
@@ -82,30 +82,38 @@ class Mixture:
             if not len(part.members) == len(part.blocks) == len(part.weights):
                 raise InvalidInput(
                     f"a part has {len(part.members)} members, {len(part.blocks)} blocks and "
-                    f"{len(part.weights)} weights; the three must be as many"
+                    f"{len(part.weights)} weights; the three must be as many",
+                    code="shape",
                 )
             if np.any(part.weights < 0):
-                raise InvalidInput(f"weights must not be negative, got {part.weights.min()}")
+                raise InvalidInput(
+                    f"weights must not be negative, got {part.weights.min()}", code="range"
+                )
             self._check_sizes(part)
             np.add.at(total, part.blocks, part.weights)
         if not np.all(np.abs(total - 1) <= 1e-6):
-            raise InvalidInput(f"the weights of each block must sum to one, got {total.tolist()}")
+            raise InvalidInput(
+                f"the weights of each block must sum to one, got {total.tolist()}", code="range"
+            )
 
     def _check_sizes(self, part: Part) -> None:
         if part.members.input_size != self.input_size:
             raise InvalidInput(
                 f"all members must take the same inputs, got some with {self.input_size} and some "
-                f"with {part.members.input_size} features"
+                f"with {part.members.input_size} features",
+                code="shape",
             )
         for number in np.unique(part.blocks):
             if not 0 <= number < len(self.layout):
                 raise InvalidInput(
-                    f"a member names block {number}, of {len(self.layout)} counted from 0"
+                    f"a member names block {number}, of {len(self.layout)} counted from 0",
+                    code="range",
                 )
             if part.members.output_size < len(self.layout.blocks[number]):
                 raise InvalidInput(
                     f"members of block {number} have {part.members.output_size} outputs and must "
-                    f"fill {len(self.layout.blocks[number])}"
+                    f"fill {len(self.layout.blocks[number])}",
+                    code="shape",
                 )
 
     @property

@@ -54,7 +54,8 @@ class ModuleArchitecture(ArchitectureDefaults):
             kind = type(factory).__name__
             raise InvalidInput(
                 f"members are made by a function, got one {kind}: each starts from random weights "
-                f"of its own, so give a function that makes it, such as lambda: {kind}(...)"
+                f"of its own, so give a function that makes it, such as lambda: {kind}(...)",
+                code="type",
             )
         self.factory = factory
         self.input_size = check_size(input_size, "input_size")
@@ -62,11 +63,16 @@ class ModuleArchitecture(ArchitectureDefaults):
         self.name = str(name)
         self.template = self._build(seed=0).double()
         if any(map(is_lazy, self.template.parameters())):
-            raise InvalidInput(f"module {name!r} has layers without sizes (lazy ones): state them")
+            raise InvalidInput(
+                f"module {name!r} has layers without sizes (lazy ones): state them",
+                code="unsupported",
+            )
         self._attends = any(isinstance(m, nn.MultiheadAttention) for m in self.template.modules())
         self.shapes = {key: tuple(p.shape) for key, p in self.template.named_parameters()}
         if not self.shapes:
-            raise InvalidInput(f"module {name!r} has no parameters; use ConstantMembers")
+            raise InvalidInput(
+                f"module {name!r} has no parameters; use ConstantMembers", code="unsupported"
+            )
         self.buffers = {key: b.detach().clone() for key, b in self.template.named_buffers()}
         self._buffers: dict[tuple[torch.device, torch.dtype], Parameters] = {}
         self.vectorised, self.loop_reason = False, ""
@@ -87,11 +93,13 @@ class ModuleArchitecture(ArchitectureDefaults):
                 raise InvalidInput(
                     f"factory {self.name!r} fails ({format_error_line(error)}); give a function "
                     "that makes a "
-                    "module without arguments, such as lambda: Net(...)"
+                    "module without arguments, such as lambda: Net(...)",
+                    code="unsupported",
                 ) from error
         if not isinstance(module, nn.Module):
             raise InvalidInput(
-                f"factory {self.name!r} must return a torch.nn.Module, got {type(module).__name__}"
+                f"factory {self.name!r} must return a torch.nn.Module, got {type(module).__name__}",
+                code="type",
             )
         return module.eval()
 
@@ -104,14 +112,19 @@ class ModuleArchitecture(ArchitectureDefaults):
         if expected.shape != (2, 4, self.output_size):
             raise InvalidInput(
                 f"module {self.name!r} must map (n, {self.input_size}) to "
-                f"(n, {self.output_size}), got {tuple(expected.shape[1:])} for n = 4"
+                f"(n, {self.output_size}), got {tuple(expected.shape[1:])} for n = 4",
+                code="shape",
             )
         if not torch.equal(expected, self._probe(parameters, buffers, x)):
-            raise InvalidInput(f"module {self.name!r} is random in eval mode; outputs must repeat")
+            raise InvalidInput(
+                f"module {self.name!r} is random in eval mode; outputs must repeat",
+                code="unsupported",
+            )
         if not torch.allclose(expected[:, :2], self._probe(parameters, buffers, x[:2])):
             raise InvalidInput(
                 f"module {self.name!r} mixes the inputs of a batch (batch statistics?); "
-                "each output must depend on its own input alone"
+                "each output must depend on its own input alone",
+                code="unsupported",
             )
         self._gradient(self._looped, parameters, buffers, x)
         if self._attends:
@@ -137,7 +150,8 @@ class ModuleArchitecture(ArchitectureDefaults):
                 f"module {self.name!r} fails on float64 inputs {tuple(x.shape)} "
                 f"({format_error_line(error)}); "
                 "inputs are rows of numbers: a module for pictures or sequences begins with "
-                "nn.Unflatten(1, (...)), one for whole numbers with a cast"
+                "nn.Unflatten(1, (...)), one for whole numbers with a cast",
+                code="unsupported",
             ) from error
 
     def _gradient(
@@ -152,7 +166,8 @@ class ModuleArchitecture(ArchitectureDefaults):
         except RuntimeError as error:
             raise InvalidInput(
                 f"module {self.name!r} cannot be trained: its outputs have no gradient "
-                f"({format_error_line(error)})"
+                f"({format_error_line(error)})",
+                code="unsupported",
             ) from error
 
     def _call(self, parameters: Parameters, buffers: Parameters, inputs: Tensor) -> Tensor:
@@ -166,7 +181,8 @@ class ModuleArchitecture(ArchitectureDefaults):
         if not isinstance(result, Tensor):
             raise InvalidInput(
                 f"module {self.name!r} returns {type(result).__name__}, not a tensor; wrap it in a "
-                "module that returns the outputs alone"
+                "module that returns the outputs alone",
+                code="type",
             )
         return result
 
@@ -211,7 +227,8 @@ class ModuleArchitecture(ArchitectureDefaults):
             if not torch.equal(stacked, own.expand_as(stacked)):
                 raise InvalidInput(
                     f"buffer {key!r} of module {self.name!r} is random; make it a parameter, "
-                    "or the same in every module"
+                    "or the same in every module",
+                    code="unsupported",
                 )
         return parameters
 
@@ -242,12 +259,13 @@ class ModuleArchitecture(ArchitectureDefaults):
     def stack(self, modules: Sequence[nn.Module]) -> ModuleMembers:
         """Members from modules trained elsewhere, each with its own buffers."""
         if not modules:
-            raise InvalidInput("stack needs at least one module")
+            raise InvalidInput("stack needs at least one module", code="empty")
         for module in modules:
             if type(module) is not type(self.template):
                 raise InvalidInput(
                     f"modules must be {type(self.template).__name__}, as {self.name!r} makes, "
-                    f"got {type(module).__name__}"
+                    f"got {type(module).__name__}",
+                    code="type",
                 )
         parameters, buffers = stack_state(modules)
         return ModuleMembers(self, parameters, buffers)
@@ -313,7 +331,9 @@ class ModuleMembers(MemberDefaults):
         own = check_stack(fixed, shapes, f"buffers of module {architecture.name!r}")
         self.buffers: Parameters = {key: fixed[key] for key in shapes}
         if self.buffers and own != self._count:
-            raise InvalidInput(f"{what} are of {self._count} members, its buffers of {own}")
+            raise InvalidInput(
+                f"{what} are of {self._count} members, its buffers of {own}", code="shape"
+            )
 
     @property
     def input_size(self) -> int:
@@ -417,6 +437,8 @@ class ModuleMembers(MemberDefaults):
         for full in state.arrays:
             group, _, key = full.partition(":")
             if group not in groups or not key:
-                raise InvalidInput(f"saved module members: array {full!r} is not known")
+                raise InvalidInput(
+                    f"saved module members: array {full!r} is not known", code="unknown-name"
+                )
             groups[group][key] = read_state_array(state, full)
         return cls(architecture, groups["parameter"], groups["buffer"])

@@ -37,7 +37,8 @@ class Nesting:
         if self.size < 3 or not (self.output is None or 0 <= self.output < self.size):
             raise InvalidInput(
                 f"nested classes are three or more and output one of them, got {self.size} "
-                f"classes and output {self.output}"
+                f"classes and output {self.output}",
+                code="range",
             )
 
     @property
@@ -93,7 +94,8 @@ class NestedMembers(WrappedMembers[Nesting]):
         nesting = Nesting(inner.output_size, output)
         if len(inner) % nesting.parts:
             raise InvalidInput(
-                f"each member is made of {nesting.parts} parts, got {len(inner)} in all"
+                f"each member is made of {nesting.parts} parts, got {len(inner)} in all",
+                code="shape",
             )
         super().__init__(inner, nesting)
 
@@ -118,5 +120,7 @@ class NestedMembers(WrappedMembers[Nesting]):
         inner, layer = cls._stored(state, restored)
         output = layer.config.get("output")
         if not (output is None or type(output) is int):
-            raise InvalidInput(f"nested members name a class or none, got {output!r:.80}")
+            raise InvalidInput(
+                f"nested members name a class or none, got {output!r:.80}", code="range"
+            )
         return cls(inner, output)

@@ -83,16 +83,22 @@ class NetworkArchitecture(ArchitectureDefaults):
             if value not in known:
                 raise InvalidInput(
                     f"unknown {name} {value!r}{did_you_mean(str(value), known)}; "
-                    f"use one of {', '.join(known)}"
+                    f"use one of {', '.join(known)}",
+                    code="unknown-name",
                 )
         if self.skip and not self.hidden:
-            raise InvalidInput("skip needs a hidden layer: without one the network is affine")
+            raise InvalidInput(
+                "skip needs a hidden layer: without one the network is affine", code="conflict"
+            )
         if (self.output == "grouped") != bool(self.groups):
-            raise InvalidInput("groups are needed for output='grouped', and only there")
+            raise InvalidInput(
+                "groups are needed for output='grouped', and only there", code="conflict"
+            )
         if self.groups and sum(self.groups) != self.output_size:
             raise InvalidInput(
                 f"groups {self.groups} sum to {sum(self.groups)}, not to output_size "
-                f"{self.output_size}"
+                f"{self.output_size}",
+                code="shape",
             )
         self._check_normalisation()
 
@@ -106,7 +112,9 @@ class NetworkArchitecture(ArchitectureDefaults):
                 object.__setattr__(self, name, arrays[name])
         object.__setattr__(self, "_scaling", layers.Scaling(arrays))
         if self.scales_outputs and self.output != "linear":
-            raise InvalidInput("output_shift and output_scale are for output='linear' only")
+            raise InvalidInput(
+                "output_shift and output_scale are for output='linear' only", code="conflict"
+            )
 
     def _key(self) -> tuple[object, ...]:
         sizes = (self.input_size, self.output_size, self.hidden, self.groups)
@@ -256,7 +264,8 @@ class NetworkArchitecture(ArchitectureDefaults):
         """Each member's linear outputs times its factor (count,): the last layer and the skip."""
         if self.output != "linear" or self.output_shift is not None:
             raise InvalidInput(
-                "only linear outputs without output_shift can be scaled, not probabilities"
+                "only linear outputs without output_shift can be scaled, not probabilities",
+                code="conflict",
             )
         result = dict(parameters)
         for name in (
@@ -306,7 +315,8 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
         if architecture.scales_outputs:
             raise InvalidInput(
                 "members have no output_shift or output_scale; architecture.members(parameters) "
-                "folds them into the last layer"
+                "folds them into the last layer",
+                code="unsupported",
             )
         super().__init__(architecture, parameters)
 
@@ -327,7 +337,9 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
         """
         x = check_inputs(inputs, self.input_size, self.device)
         if shares.ndim != 2 or shares.shape[1] != len(self):
-            raise InvalidInput(f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}")
+            raise InvalidInput(
+                f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}", code="shape"
+            )
         return self.architecture.mixture(self.parameters, x, shares)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -379,7 +391,8 @@ def affine(
     if slopes.ndim != 3 or offsets.shape != (slopes.shape[0], slopes.shape[2]):
         raise InvalidInput(
             "affine members need weights (count, d, r) and bias (count, r), "
-            f"got {tuple(slopes.shape)} and {tuple(offsets.shape)}"
+            f"got {tuple(slopes.shape)} and {tuple(offsets.shape)}",
+            code="shape",
         )
     architecture = NetworkArchitecture(slopes.shape[1], slopes.shape[2], hidden=(), output=output)
     return NetworkMembers(architecture, {"weight_0": slopes.transpose(1, 2), "bias_0": offsets})

@@ -33,7 +33,9 @@ def move_into_set(source: OutputSet, outputs: Array) -> Array:
 def _check(output_size: int, source: OutputSet) -> None:
     if output_size != source.output_size:
         raise InvalidInput(
-            f"a set of {source.output_size} outputs cannot be put around members with {output_size}"
+            f"a set of {source.output_size} outputs cannot be put around members with "
+            f"{output_size}",
+            code="shape",
         )
 
 
@@ -83,7 +85,8 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
             totals = tuple(_total(*one) for one in layer.config["totals"])
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(
-                f"arranged members need chains and totals, got {layer.config!r:.80}"
+                f"arranged members need chains and totals, got {layer.config!r:.80}",
+                code="bad-file",
             ) from error
         low, high = (read_state_array(layer, name) for name in ("low", "high"))
         return cls(inner, OutputSet(low, high, chains, totals).validate())

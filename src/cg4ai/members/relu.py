@@ -95,7 +95,8 @@ class ReluNetwork:
         if not isinstance(mixture, Mixture) or mixture.shield_digest is not None:
             raise InvalidInput(
                 f"{_REFUSED}, got {type(mixture).__name__}; what a shield corrects keeps its rules "
-                "without a search, and other predictors are searched by GradientAscent or BlackBox"
+                "without a search, and other predictors are searched by GradientAscent or BlackBox",
+                code="unsupported",
             )
         return _joined([_one(part, mixture) for part in mixture.used])
 
@@ -145,18 +146,22 @@ def check_members(members: object) -> None:
     if isinstance(members, ConstantMembers):
         return
     if not isinstance(members, NetworkMembers):
-        raise InvalidInput(f"{_REFUSED}, got {type(members).__name__}; {_elsewhere(members)}")
+        raise InvalidInput(
+            f"{_REFUSED}, got {type(members).__name__}; {_elsewhere(members)}", code="unsupported"
+        )
     made = members.architecture
     if made.softmax_groups:
         raise InvalidInput(
             f"{_REFUSED}; these networks end in a softmax (probabilities, shares of routing), "
-            "which no program with linear rows states. cg4ai.proofs.certify bounds them in cells"
+            "which no program with linear rows states. cg4ai.proofs.certify bounds them in cells",
+            code="unsupported",
         )
     if made.depth > 1 or (made.depth == 1 and made.activation != "relu"):
         raise InvalidInput(
             f"{_REFUSED}, got {made.depth} hidden layer{'s' * (made.depth > 1)} of "
             f"{made.activation}; use hidden=(width,) and activation='relu', or "
-            "cg4ai.proofs.certify, which bounds them in cells"
+            "cg4ai.proofs.certify, which bounds them in cells",
+            code="unsupported",
         )
 
 

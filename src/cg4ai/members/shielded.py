@@ -46,7 +46,8 @@ class Shield:
         if len(self.anchor) != 1 or not self.guards:
             raise InvalidInput(
                 f"a shield needs one anchor and one rule or more, got {len(self.anchor)} anchors "
-                f"and {len(self.guards)} rules"
+                f"and {len(self.guards)} rules",
+                code="shape",
             )
 
     @cached_property
@@ -140,7 +141,9 @@ def _coupled(value: Any) -> Coupled:
     if not isinstance(value, list) or not all(
         isinstance(group, list) and all(type(one) is int for one in group) for group in value
     ):
-        raise InvalidInput(f"coupled must be lists of output numbers, got {value!r:.80}")
+        raise InvalidInput(
+            f"coupled must be lists of output numbers, got {value!r:.80}", code="type"
+        )
     return tuple(tuple(group) for group in value)
 
 
@@ -156,7 +159,8 @@ class ShieldedMembers(WrappedMembers[Shield]):
         if sizes[0] != sizes[1]:
             raise InvalidInput(
                 "members have {} inputs and {} outputs, their anchor {} and {}; the two must "
-                "agree".format(*sizes[0], *sizes[1])
+                "agree".format(*sizes[0], *sizes[1]),
+                code="shape",
             )
 
     @property

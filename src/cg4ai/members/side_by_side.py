@@ -41,7 +41,9 @@ class InputMask:
     def __post_init__(self) -> None:
         seen = np.array(self.seen, bool)
         if seen.ndim != 2 or not seen.size:
-            raise InvalidInput(f"what networks see is (networks, inputs), got {seen.shape}")
+            raise InvalidInput(
+                f"what networks see is (networks, inputs), got {seen.shape}", code="shape"
+            )
         object.__setattr__(self, "seen", seen)
 
     def mask_parameters(self, parameters: Parameters) -> Parameters:
@@ -83,10 +85,11 @@ class SideBySideArchitecture(ArchitectureDefaults):
         if self.network.output != "softmax" or np.shape(self.seen) != shape:
             raise InvalidInput(
                 "networks side by side have softmax outputs and say what each of them sees, "
-                f"{shape}; got {self.network.output} outputs and {np.shape(self.seen)}"
+                f"{shape}; got {self.network.output} outputs and {np.shape(self.seen)}",
+                code="shape",
             )
         if not all(1 <= size <= widest for size in self.sizes):
-            raise InvalidInput(f"sizes must lie in 1 to {widest}, got {self.sizes}")
+            raise InvalidInput(f"sizes must lie in 1 to {widest}, got {self.sizes}", code="range")
         object.__setattr__(self, "sight", InputMask(self.seen))
 
     sight: InputMask = field(init=False, repr=False)
@@ -205,14 +208,16 @@ class SideBySideMembers(StackedMembers[SideBySideArchitecture]):
         whole = [name for name in arrays if not name.startswith("normalise_")]
         if not whole or any(arrays[name].ndim < 2 or not len(arrays[name]) for name in whole):
             raise InvalidInput(
-                f"saved {state.kind} members: parameters are (members, networks, ...)"
+                f"saved {state.kind} members: parameters are (members, networks, ...)", code="shape"
             )
         first = {name: array[0] if name in whole else array for name, array in arrays.items()}
         inner = files.member_state(state.config.get("network"), first)
         network = NetworkMembers.restore(inner).architecture
         sizes = state.config.get("sizes")
         if not isinstance(sizes, list) or not all(type(size) is int for size in sizes):
-            raise InvalidInput(f"saved {state.kind} members: sizes must be whole numbers")
+            raise InvalidInput(
+                f"saved {state.kind} members: sizes must be whole numbers", code="type"
+            )
         seen = read_state_array(state, "seen").astype(bool)
         architecture = SideBySideArchitecture(network, seen, tuple(sizes))
         return cls(architecture, {name: arrays[name] for name in whole})

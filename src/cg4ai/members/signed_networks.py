@@ -50,19 +50,24 @@ class SignedArchitecture(ArchitectureDefaults):
         if inner.hidden and inner.activation == "gelu":
             raise InvalidInput(
                 f"{self.shapes[0].name} needs a monotone activation, and gelu is not: use relu"
-                f"{'' if curved else ' or tanh'}"
+                f"{'' if curved else ' or tanh'}",
+                code="unsupported",
             )
         if curved and inner.hidden and inner.activation != "relu":
             raise InvalidInput(
                 f"{curved[0].name} needs activation='relu', which is convex; {inner.activation} "
-                "is not"
+                "is not",
+                code="unsupported",
             )
         if inner.output == "grouped":
-            raise InvalidInput(f"{self.shapes[0].name} is not for outputs in several groups")
+            raise InvalidInput(
+                f"{self.shapes[0].name} is not for outputs in several groups", code="unsupported"
+            )
         if curved and inner.softmax_groups:
             raise InvalidInput(
                 f"{curved[0].name}: a softmax keeps no curvature; set scores='logit', or leave it "
-                "out"
+                "out",
+                code="unsupported",
             )
         for shape in self.shapes:
             shape.check(inner.input_size, inner.output_size)
@@ -75,13 +80,17 @@ class SignedArchitecture(ArchitectureDefaults):
         if not self.of_classes:
             ordered = [shape.name for shape in self.shapes if shape.ordered]
             if ordered:
-                raise InvalidInput(f"{ordered[0]} is about classes in order; outputs are numbers")
+                raise InvalidInput(
+                    f"{ordered[0]} is about classes in order; outputs are numbers",
+                    code="unsupported",
+                )
             return
         for shape in self.shapes[1:]:
             if not np.array_equal(shape.differences(size), first.differences(size)):
                 raise InvalidInput(
                     f"{first.name} and {shape.name} are about different classes, which one "
-                    "network cannot keep together; ask for one class, or for classes in order"
+                    "network cannot keep together; ask for one class, or for classes in order",
+                    code="infeasible",
                 )
 
     @property

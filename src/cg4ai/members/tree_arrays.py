@@ -119,7 +119,8 @@ def _bits(categories: Collection[int]) -> IntArray:
     if len(codes) and (codes[0] < 0 or codes[-1] >= LARGEST_CATEGORY):
         raise InvalidInput(
             f"categories must be whole numbers 0..{LARGEST_CATEGORY - 1}, got "
-            f"{int(codes[0])}..{int(codes[-1])}; number them from 0 on"
+            f"{int(codes[0])}..{int(codes[-1])}; number them from 0 on",
+            code="range",
         )
     words = np.zeros(1 + (int(codes[-1]) // BITS if len(codes) else 0), np.uint64)
     np.bitwise_or.at(words, codes // BITS, np.uint64(1) << (codes % BITS).astype(np.uint64))
@@ -145,16 +146,21 @@ def find_class_columns(labels: Any, name: str, classes: int | None) -> ClassColu
     """From a model's `classes_`, None for regressors; `name` is for what is refused."""
     if labels is None:
         if classes is not None:
-            raise InvalidInput(f"classes is for classifiers; {name} is a regressor")
+            raise InvalidInput(
+                f"classes is for classifiers; {name} is a regressor", code="conflict"
+            )
         return None
     if isinstance(labels, list):
-        raise InvalidInput(f"{name} was fitted on several label columns; fit one per column")
+        raise InvalidInput(
+            f"{name} was fitted on several label columns; fit one per column", code="shape"
+        )
     if classes is None:
         return ClassColumns(np.arange(len(labels)), len(labels))
     if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= classes:
         raise InvalidInput(
             f"with classes={classes} the labels must be integers in 0..{classes - 1}, "
-            f"got {labels.tolist()}"
+            f"got {labels.tolist()}",
+            code="range",
         )
     return ClassColumns(labels.astype(np.int64), classes)
 
@@ -276,7 +282,8 @@ def repair_leaves(members: TreeMembers, signs: IntArray) -> TreeMembers:
         raise InvalidInput(
             f"trees break their monotone constraints by {2 * moved:.3g}, more than rounding does: "
             "fit them with constraints of the kind that bounds all leaves on both sides of a "
-            "split (LightGBM: monotone_constraints_method='basic')"
+            "split (LightGBM: monotone_constraints_method='basic')",
+            code="unsupported",
         )
     if not moved:
         return members

@@ -87,21 +87,25 @@ class TreeMembers(MemberDefaults):
         self.device = self.value.device
         if self.value.ndim != 4 or 0 in self.value.shape[1:]:
             raise InvalidInput(
-                f"value must be (count, trees, nodes, outputs), got {tuple(self.value.shape)}"
+                f"value must be (count, trees, nodes, outputs), got {tuple(self.value.shape)}",
+                code="shape",
             )
         count, size = self.value.shape[0], self.value.shape[3]
         zeros, ones = self.value.new_zeros(count, size), self.value.new_ones(count)
         self.initial = zeros if initial is None else freeze_tensor(initial, "initial")
         self.factor = ones if factor is None else freeze_tensor(factor, "factor")
         if (subset is None) != (subsets is None):
-            raise InvalidInput("subset and subsets go together: give both or neither")
+            raise InvalidInput(
+                "subset and subsets go together: give both or neither", code="conflict"
+            )
         self.missing = None if missing is None else freeze_tensor(missing, "missing", torch.int64)
         self.subset = None if subset is None else freeze_tensor(subset, "subset", torch.int64)
         self.subsets = None if subsets is None else freeze_tensor(subsets, "subsets", torch.int64)
         self.input_size = check_size(input_size, "input_size")
         if link not in LINKS:
             raise InvalidInput(
-                f"unknown link {link!r}{did_you_mean(str(link), LINKS)}; use {' or '.join(LINKS)}"
+                f"unknown link {link!r}{did_you_mean(str(link), LINKS)}; use {' or '.join(LINKS)}",
+                code="unknown-name",
             )
         self.link: Link = link
         self.single_precision = bool(single_precision)
@@ -121,7 +125,7 @@ class TreeMembers(MemberDefaults):
                 continue
             if tuple(getattr(self, name).shape) != shape:
                 raise InvalidInput(
-                    f"{name} must be {shape}, got {tuple(getattr(self, name).shape)}"
+                    f"{name} must be {shape}, got {tuple(getattr(self, name).shape)}", code="shape"
                 )
         node = torch.arange(nodes, device=self.device)
         leaf = (self.left == node) & (self.right == node)
@@ -129,23 +133,31 @@ class TreeMembers(MemberDefaults):
         inside = (self.left < nodes) & (self.right < nodes)
         if not bool(((leaf | later) & inside).all()):
             raise InvalidInput(
-                "left and right must point to later nodes of their tree, or, in a leaf, to itself"
+                "left and right must point to later nodes of their tree, or, in a leaf, to itself",
+                code="range",
             )
         if not bool(((self.feature >= 0) & (self.feature < self.input_size)).all()):
-            raise InvalidInput(f"feature must name inputs 0..{self.input_size - 1} in every node")
+            raise InvalidInput(
+                f"feature must name inputs 0..{self.input_size - 1} in every node", code="range"
+            )
         self._check_categories()
 
     def _check_categories(self) -> None:
         if self.missing is not None and not bool((self.missing.abs() <= 1).all()):
-            raise InvalidInput("missing must be 0 (left), 1 (right) or -1 (refused) in every node")
+            raise InvalidInput(
+                "missing must be 0 (left), 1 (right) or -1 (refused) in every node", code="range"
+            )
         if self.subset is None or self.subsets is None:
             return
         if self.subsets.ndim != 3 or len(self.subsets) != len(self) or 0 in self.subsets.shape[1:]:
             raise InvalidInput(
-                f"subsets must be ({len(self)}, subsets, words), got {tuple(self.subsets.shape)}"
+                f"subsets must be ({len(self)}, subsets, words), got {tuple(self.subsets.shape)}",
+                code="shape",
             )
         if not bool(((self.subset >= -1) & (self.subset < self.subsets.shape[1])).all()):
-            raise InvalidInput(f"subset must be -1 or one of 0..{self.subsets.shape[1] - 1}")
+            raise InvalidInput(
+                f"subset must be -1 or one of 0..{self.subsets.shape[1] - 1}", code="range"
+            )
 
     def _flatten(self) -> None:
         """Flat copies with absolute node numbers, half as long where these are small enough."""
@@ -218,14 +230,19 @@ class TreeMembers(MemberDefaults):
         if bool(torch.isfinite(x).all()):
             return
         if self.missing is None:
-            raise InvalidInput("trees need finite inputs; fill in missing values first")
+            raise InvalidInput(
+                "trees need finite inputs; fill in missing values first", code="missing-values"
+            )
         if bool(torch.isinf(x).any()):
-            raise InvalidInput("trees need finite inputs or NaN, got infinite ones")
+            raise InvalidInput(
+                "trees need finite inputs or NaN, got infinite ones", code="not-finite"
+            )
         absent = torch.isnan(x).any(0) & ~self.find_missing_allowed()
         if bool(absent.any()):
             raise InvalidInput(
                 f"input {int(absent.nonzero()[0])} is missing (NaN) and these trees do not say "
-                "where it goes; fill in missing values, or fit the trees to rows that lack it"
+                "where it goes; fill in missing values, or fit the trees to rows that lack it",
+                code="missing-values",
             )
 
     def _right(self, value: Tensor, node: Tensor, *, some_missing: bool) -> Tensor:
@@ -387,7 +404,8 @@ class TreeMembers(MemberDefaults):
             if name in arrays and not np.issubdtype(arrays[name].dtype, np.integer):
                 raise InvalidInput(
                     f"saved tree members: array {name!r} must hold integers, "
-                    f"got {arrays[name].dtype}"
+                    f"got {arrays[name].dtype}",
+                    code="type",
                 )
         return cls(
             arrays["feature"],

@@ -150,7 +150,9 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
         )
         config = state.config.get(cls.part)
         if not isinstance(config, dict):
-            raise InvalidInput(f"{cls.kind} members need a {cls.part}, got {config!r:.80}")
+            raise InvalidInput(
+                f"{cls.kind} members need a {cls.part}, got {config!r:.80}", code="bad-file"
+            )
         layer = MemberState(cls.part, config, select_prefixed(state.arrays, f"{cls.part}."))
         return restored(inner), layer
 

@@ -104,7 +104,8 @@ class _Packing:
         if name not in KNOWN:
             raise InvalidInput(
                 f"a page cannot compute {node.target}: export the model as ONNX instead (cg4ai "
-                "export RUN --onnx FILE)"
+                "export RUN --onnx FILE)",
+                code="unsupported",
             )
         self.number[node.name] = len(self.steps)
         value = node.meta["val"]
@@ -136,7 +137,7 @@ class _Packing:
             return {"n": str(value)}
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        raise InvalidInput(f"a page cannot read {value!r} in an exported graph")
+        raise InvalidInput(f"a page cannot read {value!r} in an exported graph", code="unsupported")
 
     def _value(self, node: torch.fx.Node) -> Any:
         """A constant as ("constant", i), the input or a step by its number."""

@@ -49,7 +49,7 @@ def plot_histogram(
     series = {name: _reaching(limit, _finite(one)) for name, one in named.items()}
     series = {name: one for name, one in series.items() if len(one)}
     if not series:
-        raise InvalidInput("there is no finite value to draw a histogram of")
+        raise InvalidInput("there is no finite value to draw a histogram of", code="not-finite")
     ax = axis_of(ax)
     edges = _bins(np.concatenate(list(series.values())), limit).tolist()
     for number, (name, own) in enumerate(series.items()):
@@ -84,7 +84,9 @@ def plot_ranges(
     """
     table = np.atleast_2d(np.asarray(values, np.float64))
     if table.shape[1] != len(names):
-        raise InvalidInput(f"there are {table.shape[1]} columns of values, but {len(names)} names")
+        raise InvalidInput(
+            f"there are {table.shape[1]} columns of values, but {len(names)} names", code="shape"
+        )
     low, fifth, half, most, high = np.percentile(table, [0, 5, 50, 95, 100], axis=0)
     places: Array = np.arange(len(names), dtype=np.float64)
     ax = axis_of(ax)

@@ -43,10 +43,11 @@ def compute_reliability(
     if scores.ndim != 2 or scores.shape[1] < 2 or truth.shape != (len(scores),) or not len(truth):
         raise InvalidInput(
             "calibration needs probabilities (n, classes) of two classes or more and n labels, got "
-            f"{scores.shape} and {truth.shape}"
+            f"{scores.shape} and {truth.shape}",
+            code="shape",
         )
     if bins < 1:
-        raise InvalidInput(f"bins must be at least 1, got {bins}")
+        raise InvalidInput(f"bins must be at least 1, got {bins}", code="range")
     stated, came = (
         (scores[:, 1], truth == 1)
         if scores.shape[1] == 2
@@ -68,7 +69,9 @@ def plot_calibration(model: Any, X: Any, y: Any, *, bins: int = 10, ax: Axes | N
     classes = np.asarray(model.classes_)
     truth = np.searchsorted(classes, y).clip(0, len(classes) - 1)
     if not np.array_equal(classes[truth], np.asarray(y)):
-        raise InvalidInput(f"y has labels that the classifier does not know: {classes[:10]}")
+        raise InvalidInput(
+            f"y has labels that the classifier does not know: {classes[:10]}", code="unknown-name"
+        )
     return draw_reliability(
         compute_reliability(model.predict_proba(X), truth, bins=bins), axis_of(ax)
     )
@@ -101,7 +104,9 @@ def plot_confusion(
     """How often each true class (rows) was answered as each class (columns); positions (n,)."""
     truth, given = np.asarray(labels, np.int64), np.asarray(answers, np.int64)
     if truth.shape != given.shape or truth.ndim != 1 or not len(truth):
-        raise InvalidInput(f"give as many answers as labels, got {truth.shape} and {given.shape}")
+        raise InvalidInput(
+            f"give as many answers as labels, got {truth.shape} and {given.shape}", code="shape"
+        )
     count = len(names) if names is not None else int(max(truth.max(), given.max())) + 1
     names = list(map(str, range(count))) if names is None else list(names)
     table = np.zeros((count, count), np.int64)
@@ -139,7 +144,9 @@ def plot_predictions(
     """Predicted beside actual values (n,); of many rows some, evenly over the actual values."""
     truth, given = (np.asarray(one, np.float64).ravel() for one in (actual, predicted))
     if truth.shape != given.shape or not len(truth):
-        raise InvalidInput(f"give as many predictions as values, got {given.shape}, {truth.shape}")
+        raise InvalidInput(
+            f"give as many predictions as values, got {given.shape}, {truth.shape}", code="shape"
+        )
     ax = axis_of(ax)
     chosen = pick_evenly(truth)
     ax.scatter(truth[chosen], given[chosen], 14, color=FIRST, alpha=0.7, linewidths=0)

@@ -66,7 +66,9 @@ def plot_network(
     arcs = [(str(source), str(target)) for source, target in instance.arcs]
     loads = np.zeros(len(arcs)) if utilisation is None else np.asarray(utilisation, np.float64)
     if loads.shape != (len(arcs),):
-        raise InvalidInput(f"utilisation has shape {loads.shape}, expected ({len(arcs)},)")
+        raise InvalidInput(
+            f"utilisation has shape {loads.shape}, expected ({len(arcs)},)", code="shape"
+        )
     ax = axis_of(ax)
     places = places_of(arcs, instance.positions)
     size = max(float(np.ptp(np.array(list(places.values())), axis=0).max()), 1e-9)
@@ -193,7 +195,8 @@ def plot_utilisation(
     if values.shape[1:] != (len(links),) or most.shape != (len(links),):
         raise InvalidInput(
             f"loads are of {values.shape[1]} links and the worst of {most.size}, but {len(links)} "
-            "are named"
+            "are named",
+            code="shape",
         )
     chosen = np.argsort(-most, kind="stable")[:shown]
     return plot_ranges(

@@ -74,7 +74,8 @@ def _slacks(source: Any, requirements: Any, inputs: Any) -> list[Slack]:
     if not found or not all(hasattr(slack, "values") for slack in found):
         raise InvalidInput(
             "give an estimator or ensemble and the requirements to look at, or what its slack() "
-            f"gave, got {type(source).__name__} and {len(rules)} requirements"
+            f"gave, got {type(source).__name__} and {len(rules)} requirements",
+            code="type",
         )
     return found
 

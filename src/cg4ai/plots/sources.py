@@ -43,7 +43,8 @@ def history_of(source: Any) -> list[Record]:
     if not isinstance(source, Sequence) or not all(map(_is_record, source)):
         raise InvalidInput(
             "a history is that of a result, a fitted estimator, a run folder or a list of records, "
-            f"got {type(source).__name__}"
+            f"got {type(source).__name__}",
+            code="type",
         )
     return [one if isinstance(one, Mapping) else asdict(one) for one in source]
 
@@ -58,7 +59,8 @@ def seconds_of(source: Any) -> dict[str, float]:
     if not hasattr(result, "seconds_by_step"):
         raise InvalidInput(
             "seconds are those of a result, a fitted estimator, a run folder or a summary, got "
-            f"{type(source).__name__}"
+            f"{type(source).__name__}",
+            code="type",
         )
     return dict(result.seconds_by_step())
 
@@ -71,7 +73,8 @@ def weights_of(source: Any) -> list[WeightedMember]:
     if not hasattr(ensemble, "used"):
         raise InvalidInput(
             "weights are those of an ensemble, a result, a fitted estimator or a folder, got "
-            f"{type(source).__name__}"
+            f"{type(source).__name__}",
+            code="type",
         )
     return [
         WeightedMember(_kind(part.members), int(block), float(weight))

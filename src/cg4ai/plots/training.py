@@ -55,7 +55,9 @@ def plot_convergence(
     what is below `tolerance` counts as met.
     """
     if what not in LABELS:
-        raise InvalidInput(f"what must be one of {', '.join(LABELS)}, got {what!r}")
+        raise InvalidInput(
+            f"what must be one of {', '.join(LABELS)}, got {what!r}", code="unknown-name"
+        )
     records = history_of(source)
     ax = axis_of(ax)
     ax.set(xlabel="iteration", ylabel=LABELS[what])

@@ -54,7 +54,7 @@ class CellBounds:
         self.rules = find_affine_rules(requirement, output_size=ensemble.output_size)
         self.rules.require_plain("bounds of cells")
         if not isinstance(region, Box | Ball):
-            raise InvalidInput(f"{requirement.name} holds over no Box or Ball")
+            raise InvalidInput(f"{requirement.name} holds over no Box or Ball", code="unsupported")
         lower, upper = region.bounds()
         self.parts = Parts(ensemble.parts, ensemble.layout, lower=lower, upper=upper)
         self.weights = torch.as_tensor(
@@ -68,7 +68,8 @@ class CellBounds:
         for one in terms:
             if one.trees is not None:
                 raise InvalidInput(
-                    f"rule {one.rule} involves trees, whose bounds have no gradients and no pieces"
+                    f"rule {one.rule} involves trees, whose bounds have no gradients and no pieces",
+                    code="unsupported",
                 )
         return terms
 

@@ -143,7 +143,8 @@ def build_certificate(
         if certification.status != "proven" or certification.subject != subject:
             raise InvalidInput(
                 f"the certification of {requirement.name} is not proven or of another mixture: "
-                "certify the requirement as it is now"
+                "certify the requirement as it is now",
+                code="altered",
             )
         return made
     data = build_claim(
@@ -224,7 +225,7 @@ def _check(data: bytes) -> None:
         check(data)
     except Rejected as error:
         raise InvalidInput(
-            f"the checker rejects this certificate, so it is not written: {error}"
+            f"the checker rejects this certificate, so it is not written: {error}", code="rejected"
         ) from error
 
 
@@ -275,7 +276,8 @@ def check_texts(*texts: str) -> None:
         if not text.isprintable() or len(text) > LONGEST_TEXT:
             raise InvalidInput(
                 f"titles and names in a certificate are one line of at most {LONGEST_TEXT} "
-                f"characters without control characters, got {text[:LONGEST_TEXT]!r}: rename it"
+                f"characters without control characters, got {text[:LONGEST_TEXT]!r}: rename it",
+                code="bad-name",
             )
 
 
@@ -283,19 +285,22 @@ def _check_proven(certification: Certification, rules: ProofRules, names: Sequen
     if certification.status != "proven":
         raise InvalidInput(
             f"only proven claims become certificates, this certification is "
-            f"{certification.status}: {certification.note or 'give it more time or cells'}"
+            f"{certification.status}: {certification.note or 'give it more time or cells'}",
+            code="rejected",
         )
     proofs = certification.rules
     if [proof.rule for proof in proofs] != list(range(len(rules))) or len(names) != len(rules):
         raise InvalidInput(
             f"the requirement has {len(rules)} rules, the certification speaks of {len(proofs)} "
-            f"and {len(names)} names were given; give those of the same requirement"
+            f"and {len(names)} names were given; give those of the same requirement",
+            code="shape",
         )
     wrong = [p.rule for p in proofs if p.status != "proven" or p.limit != rules.targets[p.rule]]
     if wrong:
         raise InvalidInput(
             f"rules {wrong[:5]} are not proven, or proven for another limit: certify the "
-            "requirement as it is now"
+            "requirement as it is now",
+            code="altered",
         )
 
 
@@ -303,7 +308,8 @@ def _certifiable(requirement: Requirement) -> Region:
     region = requirement.region
     if not isinstance(region, Region):
         raise InvalidInput(
-            f"{requirement.name} is not over a Box, Ball or Polytope; only these are certified"
+            f"{requirement.name} is not over a Box, Ball or Polytope; only these are certified",
+            code="unsupported",
         )
     return region
 
@@ -328,7 +334,8 @@ def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
         if state.kind not in CERTIFIABLE:
             raise InvalidInput(
                 f"members of kind {state.kind!r} cannot be certified; use cg4ai's own networks, "
-                "trees, affine or constant members"
+                "trees, affine or constant members",
+                code="unsupported",
             )
         parts.append(
             {
@@ -345,7 +352,8 @@ def _parts(ensemble: Ensemble) -> tuple[list[dict[str, Any]], Arrays]:
         worst = int(np.abs(total - 1).argmax())
         raise InvalidInput(
             f"the weights of block {worst} sum to {float(total[worst])!r}; a certificate needs 1 "
-            f"within {WEIGHT_SUM:g}: divide the weights of each block by their sum"
+            f"within {WEIGHT_SUM:g}: divide the weights of each block by their sum",
+            code="range",
         )
     return parts, arrays
 
@@ -390,7 +398,8 @@ def load_unfinished(
     if answer.subject != _subject(ensemble, requirement):
         raise RunFolderError(
             f"{path} is about another mixture, region or rules than {folder} holds now: "
-            "start anew without --resume"
+            "start anew without --resume",
+            code="altered",
         )
     return answer
 
@@ -412,7 +421,8 @@ def _check_subject(
     if certification.subject != _subject(ensemble, requirement):
         raise InvalidInput(
             f"the certification is of another mixture, region or rules than {requirement.name} "
-            "of this ensemble: certify the requirement as it is now"
+            "of this ensemble: certify the requirement as it is now",
+            code="altered",
         )
 
 

@@ -119,7 +119,8 @@ class Certifier:
         if earlier.subject != self.subject:
             raise InvalidInput(
                 "the certification to resume was made for another mixture, region or rules; "
-                "resume with what it was made for, or start anew without resume"
+                "resume with what it was made for, or start anew without resume",
+                code="altered",
             )
         for proof, search in zip(earlier.rules, self.searches, strict=True):
             search.resume(
@@ -200,7 +201,8 @@ class Certifier:
         if room < 1:
             raise InvalidInput(
                 f"one cell of rule {terms.rule} needs about {own / 2**20:.0f} MiB, more than half "
-                f"of memory_limit, {self.memory_limit} bytes: raise memory_limit"
+                f"of memory_limit, {self.memory_limit} bytes: raise memory_limit",
+                code="memory",
             )
         return min(quick, room)
 

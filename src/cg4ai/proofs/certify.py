@@ -77,7 +77,9 @@ def certify(
     """
     started = clock.now()
     if not 0 <= tolerance < 1:
-        raise InvalidInput(f"tolerance must be at least 0 and below 1, got {tolerance}")
+        raise InvalidInput(
+            f"tolerance must be at least 0 and below 1, got {tolerance}", code="range"
+        )
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     check_jobs(n_jobs)
     ensemble, requirement = resolve_subject(ensemble, requirement, region)
@@ -134,7 +136,8 @@ def _place(ensemble: Ensemble, region: object) -> Region:
     if not isinstance(region, Region) or region.size != ensemble.input_size:
         raise InvalidInput(
             f"certify needs a Box, Ball or Polytope with {ensemble.input_size} features, got "
-            f"{region}"
+            f"{region}",
+            code="type",
         )
     return region
 
@@ -143,7 +146,8 @@ def _check_limits(time_limit_s: float, cell_limit: int, *, batch: int, memory_li
     if not time_limit_s > 0 or min(cell_limit, batch, memory_limit) < 1:
         raise InvalidInput(
             "certify needs time_limit_s > 0, cell_limit >= 1, batch >= 1 and memory_limit >= 1, "
-            f"got {time_limit_s}, {cell_limit}, {batch} and {memory_limit}"
+            f"got {time_limit_s}, {cell_limit}, {batch} and {memory_limit}",
+            code="range",
         )
 
 

@@ -67,10 +67,12 @@ def largest_rule_values(ensemble: Ensemble, requirement: Requirement) -> Array:
     """
     region = requirement.region
     if not isinstance(region, Box):
-        raise InvalidInput(f"{requirement.name} must hold over a Box, it has {region!r:.80}")
+        raise InvalidInput(
+            f"{requirement.name} must hold over a Box, it has {region!r:.80}", code="unsupported"
+        )
     found = find_leaves(ensemble, *region.bounds())
     if not found:
-        raise InvalidInput("leaves bound mixtures of trees and constants alone")
+        raise InvalidInput("leaves bound mixtures of trees and constants alone", code="unsupported")
     rules = find_proof_rules(requirement, output_size=ensemble.output_size)
     return np.array([compute_highest(found, rules.affine, rule) for rule in range(len(rules))])
 

@@ -357,7 +357,8 @@ def find_proven_requirement(problem: Problem) -> int:
         names = ", ".join(problem.requirements[k].name for k in over) or "none"
         raise InvalidInput(
             f"certified training proves one rule over a region, got {len(over)} ({names}); state "
-            "them as one Linear, or train without it and certify each afterwards"
+            "them as one Linear, or train without it and certify each afterwards",
+            code="unsupported",
         )
     return over[0]
 

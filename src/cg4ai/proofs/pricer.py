@@ -173,7 +173,8 @@ class ProofPricer(PricerDefaults):
         if found is None:
             raise InvalidInput(
                 "the first group is of another architecture than the proof pricer was given; "
-                "give the architecture of the pricer within"
+                "give the architecture of the pricer within",
+                code="conflict",
             )
         start = {name: value.float() for name, value in found.items()}
         schedule = Training(self.training.steps, self.training.learning_rate, "onecycle")

@@ -86,7 +86,8 @@ class CellMemory:
         region = requirement.region
         if not isinstance(region, Box | Ball):
             raise InvalidInput(
-                f"{requirement.name} is over no Box or Ball, so it has no cells to prove"
+                f"{requirement.name} is over no Box or Ball, so it has no cells to prove",
+                code="unsupported",
             )
         self.requirement, self.region = requirement, region
         size = len(region.bounds()[0])
@@ -145,7 +146,9 @@ class Prover(SeparatorDefaults):
         `seed` chooses among the cells left open.
         """
         if not isinstance(ensemble, Ensemble):
-            raise InvalidInput(f"only ensembles can be proven, got a {type(ensemble).__name__}")
+            raise InvalidInput(
+                f"only ensembles can be proven, got a {type(ensemble).__name__}", code="type"
+            )
         answer = self._answer(ensemble, requirement, seed=seed)
         self.tried += 1
         effort = {"search": "proof", "cells": answer.cells}

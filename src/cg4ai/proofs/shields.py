@@ -50,7 +50,8 @@ class ShieldSubject:
             raise InvalidInput(
                 f"the shield keeps {', '.join(one.name for one in self.guards)}, and none of these "
                 f"is the rule to be proven, with its limits, over {region}: certify what the "
-                "shield keeps, or ensemble.unshielded if that is a mixture of plain members"
+                "shield keeps, or ensemble.unshielded if that is a mixture of plain members",
+                code="conflict",
             )
         beyond = all(one.everywhere for one in found)
         return {"of": self.of} | ({"everywhere": True} if beyond else {})
@@ -100,12 +101,14 @@ def find_shield(ensemble: Ensemble) -> ShieldSubject | None:
     if len(behind) < len(stacks) or any(m.shield.digest != shield.digest for m in behind):
         raise InvalidInput(
             "some members are behind a shield and others are not, or behind another one; a proof "
-            "needs all of them behind the same: wrap the others in ShieldedMembers"
+            "needs all of them behind the same: wrap the others in ShieldedMembers",
+            code="unsupported",
         )
     if len(ensemble.layout) > 1 or shield.anchor.output_size != ensemble.output_size:
         raise InvalidInput(
             f"shielded members have {shield.anchor.output_size} outputs and stand in "
-            f"{len(ensemble.layout)} blocks; a proof needs one block of all {ensemble.output_size}"
+            f"{len(ensemble.layout)} blocks; a proof needs one block of all {ensemble.output_size}",
+            code="unsupported",
         )
     alone = Part(shield.anchor, np.zeros(1, np.int64), np.ones(1))
     anchor = Ensemble((alone,), Layout.single(ensemble.output_size))

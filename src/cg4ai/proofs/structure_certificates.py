@@ -127,7 +127,9 @@ def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
     note = ""
     try:
         if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
-            raise Rejected("a shape cannot be proven for several blocks, or behind a shield")
+            raise Rejected(
+                "a shape cannot be proven for several blocks, or behind a shield", code="shape"
+            )
         verdict(build_shape_certificate(ensemble, shape))
     except Rejected as error:
         note = str(error)

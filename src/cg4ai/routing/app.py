@@ -339,7 +339,8 @@ class Routing:
         if sizes != (ensemble.input_size, ensemble.output_size):
             raise RunFolderError(
                 f"the run names {sizes[0]} demands and {sizes[1]} paths, but its mixture has "
-                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
+                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy",
+                code="altered",
             )
         bound = _bound(made, description.get(PRICES))
         local = find_budgets(made, ensemble)

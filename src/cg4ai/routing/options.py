@@ -18,7 +18,9 @@ def sizes_of(text: str) -> tuple[int, ...]:
     """Hidden layer sizes from the text of an option."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isdecimal() and len(part) < 20 for part in parts):
-        raise InvalidInput(f"hidden must be layer sizes such as 32 or 32,16, got {text!r}")
+        raise InvalidInput(
+            f"hidden must be layer sizes such as 32 or 32,16, got {text!r}", code="type"
+        )
     return tuple(int(part) for part in parts)
 
 
@@ -30,7 +32,7 @@ def load_of(text: str) -> float | None:
         return float(text)
     except ValueError:
         raise InvalidInput(
-            f"load must be a number above 0 and at most 1, or none, got {text!r}"
+            f"load must be a number above 0 and at most 1, or none, got {text!r}", code="range"
         ) from None
 
 
@@ -39,7 +41,9 @@ def demands_of(text: str) -> int:
     if text.strip().lower() == "all":
         return ALL
     if not text.strip().isdecimal() or len(text) > 18 or int(text) == ALL:
-        raise InvalidInput(f"demands must be a whole number of at least 1, or all, got {text!r}")
+        raise InvalidInput(
+            f"demands must be a whole number of at least 1, or all, got {text!r}", code="range"
+        )
     return int(text)
 
 
@@ -53,7 +57,8 @@ def ratio_of(text: str) -> float:
         number = math.nan
     if not number >= 1:
         raise InvalidInput(
-            f"ratio must be a number of at least 1, such as 1.2, or auto, got {text!r}"
+            f"ratio must be a number of at least 1, such as 1.2, or auto, got {text!r}",
+            code="range",
         )
     return number
 

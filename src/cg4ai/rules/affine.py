@@ -107,10 +107,14 @@ class AffineRules(NormalFormDefaults):
             given = np.asarray(getattr(self, name))
             array = np.ascontiguousarray(given, kind)
             if not np.array_equal(array, given) or not np.isfinite(array).all():
-                raise InvalidInput(f"{name} of affine rules must be finite and {kind.__name__}")
+                raise InvalidInput(
+                    f"{name} of affine rules must be finite and {kind.__name__}", code="not-finite"
+                )
             object.__setattr__(self, name, array)
         if self.constant.ndim != 2:
-            raise InvalidInput(f"affine rules need constant (L, r), got {self.constant.shape}")
+            raise InvalidInput(
+                f"affine rules need constant (L, r), got {self.constant.shape}", code="shape"
+            )
         sizes = (len(self), self.output_size, self.input_size)
         check_slopes((self.rule, self.output, self.input), self.value, sizes=sizes)
         self._check_pieces()
@@ -121,13 +125,15 @@ class AffineRules(NormalFormDefaults):
         if shapes != ((count,), (count, self.input_size), (count,)):
             raise InvalidInput(
                 f"bounds of affine rules need limit (P,), tilt (P, {self.input_size}) and piece "
-                f"(P,), got {shapes}"
+                f"(P,), got {shapes}",
+                code="shape",
             )
         steps = np.diff(self.piece, prepend=-1, append=len(self))
         if not np.isin(steps, (0, 1)).all() or steps[0] == 0 or steps[-1] == 0:
             raise InvalidInput(
                 f"each of {len(self)} affine rules needs a limit, or several after one another; "
-                f"the {count} limits given belong to rules {self.piece[:8]}..."
+                f"the {count} limits given belong to rules {self.piece[:8]}...",
+                code="shape",
             )
 
     @classmethod
@@ -177,7 +183,8 @@ class AffineRules(NormalFormDefaults):
         if not self.plain:
             raise InvalidInput(
                 f"{what} know bounds that are numbers, and these rules have bounds that depend on "
-                "the input; a shield keeps such rules at every input"
+                "the input; a shield keeps such rules at every input",
+                code="unsupported",
             )
 
     @cached_property
@@ -381,7 +388,8 @@ class AffineRules(NormalFormDefaults):
             raise InvalidInput(
                 f"rule {quadratic[0]} multiplies outputs that are affine in the input by "
                 "coefficients that are, too: its least slack has no closed form. Take constant "
-                "outputs, or a rule with constant coefficients"
+                "outputs, or a rule with constant coefficients",
+                code="unsupported",
             )
         rising = self.constant @ slopes
         np.add.at(rising, (self.rule, self.input), self.value * offsets[self.output])
@@ -405,10 +413,11 @@ def find_affine_rules(requirement: Requirement, *, output_size: int) -> AffineRu
     if not isinstance(requirement.region, Region):
         raise InvalidInput(
             f"{requirement.name} lists its inputs; a certificate speaks of a region. Audit listed "
-            "inputs with ensemble.audit(requirement)"
+            "inputs with ensemble.audit(requirement)",
+            code="unsupported",
         )
     requirement.check(requirement.input_size, output_size)
     rules = requirement.normal_form
     if isinstance(rules, AffineRules):
         return rules
-    raise InvalidInput(requirement.explain_uncertified())
+    raise InvalidInput(requirement.explain_uncertified(), code="unsupported")

@@ -29,7 +29,8 @@ class AffineBound:
         if offset.ndim > 1 or slope.ndim not in (1, 2) or slope.size == 0:
             raise InvalidInput(
                 "an AffineBound needs an offset, one number or (L,), and a slope (d,) or (L, d), "
-                f"got shapes {offset.shape} and {slope.shape}"
+                f"got shapes {offset.shape} and {slope.shape}",
+                code="shape",
             )
         object.__setattr__(self, "offset", offset)
         object.__setattr__(self, "slope", slope)
@@ -43,13 +44,15 @@ class _Pieces:
         name = type(self).__name__
         if not isinstance(self.pieces, Sequence | np.ndarray) or len(self.pieces) == 0:
             raise InvalidInput(
-                f"{name} needs a list of bounds, numbers or AffineBound, got {self.pieces!r}"
+                f"{name} needs a list of bounds, numbers or AffineBound, got {self.pieces!r}",
+                code="type",
             )
         nested = [piece for piece in self.pieces if isinstance(piece, _Pieces)]
         if nested:
             raise InvalidInput(
                 f"{name} holds numbers and AffineBound only, got {type(nested[0]).__name__} among "
-                "its pieces; give all pieces in one list"
+                "its pieces; give all pieces in one list",
+                code="type",
             )
 
 
@@ -73,7 +76,8 @@ class Bounds:
         if self.slope.shape[1:] != (count, input_size):
             raise InvalidInput(
                 f"the bound is for {self.slope.shape[1]} rules and {self.slope.shape[2]} features, "
-                f"the rule has {count} and {input_size}"
+                f"the rule has {count} and {input_size}",
+                code="shape",
             )
 
     def at(self, inputs: Array) -> Array:
@@ -100,7 +104,8 @@ def build_bounds(bound: Any, sense: str, *, count: int | None, input_size: int) 
             raise InvalidInput(
                 f'"{sense}" {type(bound).__name__} of several bounds is no rule of one kind: '
                 '"<=" takes Largest and ">=" takes Smallest; where every piece must hold, give '
-                "each as a rule of its own"
+                "each as a rule of its own",
+                code="unsupported",
             )
     given = list(bound.pieces) if isinstance(bound, _Pieces) else [bound]
     pieces = [
@@ -121,12 +126,14 @@ def _check_piece(piece: AffineBound, count: int, input_size: int) -> None:
     if piece.slope.shape[-1] != input_size:
         raise InvalidInput(
             f"the slope of an AffineBound has {piece.slope.shape[-1]} entries for each rule, the "
-            f"inputs have {input_size} features"
+            f"inputs have {input_size} features",
+            code="shape",
         )
     shapes = {"offset": piece.offset.shape, "slope": piece.slope.shape[:-1]}
     for name, shape in shapes.items():
         if shape not in ((), (count,), (1,)):
             raise InvalidInput(
                 f"the {name} of an AffineBound is for {shape[0]} rules, the coefficients for "
-                f"{count}; give one for all rules or one for each"
+                f"{count}; give one for all rules or one for each",
+                code="shape",
             )

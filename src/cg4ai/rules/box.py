@@ -107,7 +107,7 @@ def find_end_categories(ends: Any) -> tuple[Any, ...] | None:
     if not isinstance(ends, set | frozenset):
         return None
     if not ends:
-        raise InvalidInput("a Box needs one category or more, got an empty set")
+        raise InvalidInput("a Box needs one category or more, got an empty set", code="empty")
     return tuple(sorted(ends, key=str))
 
 
@@ -134,13 +134,15 @@ class Box(BoundedRegion):
         if lower.shape != upper.shape:
             raise InvalidInput(
                 "the ends of a Box must have the same length, got "
-                f"lower {lower.shape} and upper {upper.shape}"
+                f"lower {lower.shape} and upper {upper.shape}",
+                code="shape",
             )
         if (lower > upper).any():
             i = int(np.flatnonzero(lower > upper)[0])
             raise InvalidInput(
                 f"a Box needs lower <= upper, got [{lower[i]}, {upper[i]}] in coordinate {i}; "
-                "swap the two ends"
+                "swap the two ends",
+                code="range",
             )
         object.__setattr__(self, "lower", lower)
         object.__setattr__(self, "upper", upper)
@@ -153,14 +155,16 @@ class Box(BoundedRegion):
     def _check_names(self) -> None:
         if self.upper is not None or not self.lower:
             raise InvalidInput(
-                "a Box is given by lower and upper ends, or by {feature: (lower, upper)} alone"
+                "a Box is given by lower and upper ends, or by {feature: (lower, upper)} alone",
+                code="conflict",
             )
         for name, ends in self.lower.items():
             if find_end_categories(ends) is not None:
                 continue
             if np.shape(ends) != (2,) or not ends[0] <= ends[1]:
                 raise InvalidInput(
-                    f"a Box needs two ends, lower <= upper, for feature {name!r}, got {ends!r}"
+                    f"a Box needs two ends, lower <= upper, for feature {name!r}, got {ends!r}",
+                    code="range",
                 )
 
     def resolve_names(
@@ -173,18 +177,22 @@ class Box(BoundedRegion):
             if find_end_categories(ends_of) is not None:
                 raise InvalidInput(
                     f"{rule} names categories of {name!r}, which a step before encodes: put that "
-                    "step into a pipeline, and use cg4ai.data.fit_with_requirements"
+                    "step into a pipeline, and use cg4ai.data.fit_with_requirements",
+                    code="unsupported",
                 )
             low, high = ends_of
             if isinstance(name, str) and name not in known:
                 shown = ", ".join(known[:10]) or "none, so give positions"
                 raise InvalidInput(
                     f"{rule} names the feature {name!r}{did_you_mean(name, known)}; there are: "
-                    f"{shown}"
+                    f"{shown}",
+                    code="unknown-name",
                 )
             place = known.index(name) if isinstance(name, str) else name
             if not 0 <= place < len(lower):
-                raise InvalidInput(f"{rule} names feature {name!r}; there are {len(lower)}, from 0")
+                raise InvalidInput(
+                    f"{rule} names feature {name!r}; there are {len(lower)}, from 0", code="range"
+                )
             lower[place], upper[place] = low, high
         return Box(lower, upper)
 
@@ -192,7 +200,8 @@ class Box(BoundedRegion):
         if self.by_name:
             raise InvalidInput(
                 f"a Box over {', '.join(map(str, self.lower))} names features, which estimators "
-                "know; elsewhere give lower and upper ends of all features"
+                "know; elsewhere give lower and upper ends of all features",
+                code="unsupported",
             )
 
     @property

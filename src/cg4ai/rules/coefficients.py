@@ -29,14 +29,16 @@ def check_slopes(
     if (place < 0).any() or (place >= np.array(sizes)[:, None]).any():
         raise InvalidInput(
             f"slopes of affine rules must lie within {sizes[0]} rules, {sizes[1]} outputs and "
-            f"{sizes[2]} inputs, counted from 0"
+            f"{sizes[2]} inputs, counted from 0",
+            code="range",
         )
     known, times = np.unique(place, axis=1, return_counts=True)
     if (times > 1).any():
         first = known[:, times > 1][:, 0]
         raise InvalidInput(
             f"the slope of rule {first[0]}, output {first[1]} along input {first[2]} is given "
-            f"{times.max()} times; give the sum once"
+            f"{times.max()} times; give the sum once",
+            code="duplicate",
         )
 
 
@@ -116,12 +118,14 @@ class AffineCoefficients:
         if fixed.ndim not in (1, 2) or moving.ndim != fixed.ndim + 1 or not moving.size:
             raise InvalidInput(
                 "coefficients affine in the input need a constant (L, r) and a slope (L, r, d), or "
-                f"(r,) and (r, d) for one rule, got {fixed.shape} and {moving.shape}"
+                f"(r,) and (r, d) for one rule, got {fixed.shape} and {moving.shape}",
+                code="shape",
             )
         if moving.shape[:-1] != fixed.shape:
             raise InvalidInput(
                 f"the constant coefficients have shape {fixed.shape}, their slopes {moving.shape}; "
-                "the latter is one axis longer, the input's features"
+                "the latter is one axis longer, the input's features",
+                code="shape",
             )
         fixed, moving = np.atleast_2d(fixed), moving.reshape(-1, *moving.shape[-2:])
         rule, output, entry = (place.astype(np.int64) for place in np.nonzero(moving))
@@ -153,7 +157,8 @@ class AffineCoefficients:
         if len(self.input) and self.input.max() >= inputs.shape[-1]:
             raise InvalidInput(
                 f"coefficients depend on input {self.input.max()}, counted from 0, but there are "
-                f"{inputs.shape[-1]} inputs"
+                f"{inputs.shape[-1]} inputs",
+                code="shape",
             )
 
 

@@ -37,9 +37,13 @@ class Concave(InputRule):
         if self.inputs is None:
             return
         if not callable(self.functional):
-            raise InvalidInput(f"functional must be a function, got {self.functional!r}")
+            raise InvalidInput(
+                f"functional must be a function, got {self.functional!r}", code="type"
+            )
         if self.domain not in ("any", "probabilities"):
-            raise InvalidInput(f'domain must be "any" or "probabilities", got {self.domain!r}')
+            raise InvalidInput(
+                f'domain must be "any" or "probabilities", got {self.domain!r}', code="unknown-name"
+            )
         count = 1 if self.over_region else len(self.points)
         object.__setattr__(self, "bound", arrays.as_vector(self.bound, "bound", count))
 
@@ -90,19 +94,22 @@ def probe_concavity(
     if ends.shape != (2, len(one)) or middle.shape != (len(one),):
         raise InvalidInput(
             f"the functional of {name} must map (..., m, r) to (..., m); for outputs of shape "
-            f"{(2, *one.shape)} it gave {tuple(ends.shape)}"
+            f"{(2, *one.shape)} it gave {tuple(ends.shape)}",
+            code="shape",
         )
     if not torch.allclose(alone, middle[:1], equal_nan=True):
         raise InvalidInput(
             f"the functional of {name} gives another value for an input when other inputs are "
-            "beside it; each value must depend on the outputs at its own input alone"
+            "beside it; each value must depend on the outputs at its own input alone",
+            code="unsupported",
         )
     # minus infinity is a legal concave value, "not a number" says the probe is off the domain
     usable = torch.isfinite(ends).all(0)
     if not usable.any():
         raise InvalidInput(
             f"the functional of {name} is not finite at any of {len(one)} random outputs; if it "
-            'is meant for probabilities, say domain="probabilities"'
+            'is meant for probabilities, say domain="probabilities"',
+            code="not-finite",
         )
     chord = share[:, 0] * ends[0] + (1 - share[:, 0]) * ends[1]
     slack = 1e-7 * (1 + ends.abs().amax(0))
@@ -113,7 +120,8 @@ def probe_concavity(
             f"the functional of {name} is not concave: at {_show(one[k])} it is "
             f"{ends[0, k]:.6g}, at {_show(other[k])} {ends[1, k]:.6g}, but at their mixture with "
             f"weight {float(share[k, 0]):.4g} on the first it is {middle[k]:.6g}, below the mean "
-            f"{chord[k]:.6g}; only concave functionals keep the guarantee for a mixture"
+            f"{chord[k]:.6g}; only concave functionals keep the guarantee for a mixture",
+            code="not-convex",
         )
     _probe_slopes(z, values, one, ends[0], name=name)
 

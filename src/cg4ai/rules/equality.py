@@ -50,7 +50,8 @@ class Completion:
         if shapes != ((size,),) * 3 or self.slope.ndim != 2 or self.basis.ndim != 2:
             raise InvalidInput(
                 "a completion needs offset (r,), slope (r, d) and basis (r, k), got "
-                f"{self.offset.shape}, {self.slope.shape} and {self.basis.shape}"
+                f"{self.offset.shape}, {self.slope.shape} and {self.basis.shape}",
+                code="shape",
             )
 
     @property
@@ -106,7 +107,8 @@ class Equality(InputRule):
         matrix = matrix[None] if matrix.ndim == 1 else matrix
         if matrix.ndim != 2 or matrix.size == 0:
             raise InvalidInput(
-                f"the matrix of an Equality must be (k, r) or (r,), got shape {matrix.shape}"
+                f"the matrix of an Equality must be (k, r) or (r,), got shape {matrix.shape}",
+                code="shape",
             )
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "output_size", matrix.shape[1])
@@ -117,7 +119,9 @@ class Equality(InputRule):
     @property
     def input_size(self) -> int:
         if self.inputs is None:
-            raise InvalidInput(f"{self.name} holds at every input and names none")
+            raise InvalidInput(
+                f"{self.name} holds at every input and names none", code="unsupported"
+            )
         return super().input_size
 
     @property
@@ -147,7 +151,8 @@ class Equality(InputRule):
         if given not in (0, input_size):
             raise InvalidInput(
                 f"the bound of {self.name} has a slope over {given} inputs, the predictor takes "
-                f"{input_size}"
+                f"{input_size}",
+                code="shape",
             )
 
     @cached_property
@@ -183,7 +188,8 @@ class Equality(InputRule):
             raise InvalidInput(
                 f"{self.name} contradicts itself: rows {shown} of its matrix depend on each other "
                 "and their bounds do not agree, so that no outputs keep them all; correct or "
-                "leave out some of them"
+                "leave out some of them",
+                code="infeasible",
             )
 
     def completion(self, input_size: int | None = None) -> Completion:
@@ -233,7 +239,8 @@ class Equality(InputRule):
         if self.inputs is None:
             raise InvalidInput(
                 f"{self.name} lists no inputs to audit: members keep it by completion, and these "
-                "members were not built for it; to measure them, give a region or a list of inputs"
+                "members were not built for it; to measure them, give a region or a list of inputs",
+                code="unsupported",
             )
 
     @cached_property
@@ -261,7 +268,8 @@ class Equality(InputRule):
         elif output_size != self.output_size:
             raise InvalidInput(
                 f"{self.name} has coefficients for {self.output_size} outputs, the predictor has "
-                f"{output_size}"
+                f"{output_size}",
+                code="shape",
             )
 
     def rows(self, number: int) -> Rows | None:

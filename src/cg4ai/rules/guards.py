@@ -239,20 +239,28 @@ class Guard:
         Rules that are a function in Python are given again, the requirement by its name.
         """
         if not isinstance(record, dict) or not isinstance(record.get("name"), str):
-            raise InvalidInput(f"a guard is an object with a text for its name, got {record!r:.80}")
+            raise InvalidInput(
+                f"a guard is an object with a text for its name, got {record!r:.80}",
+                code="bad-file",
+            )
         name, form = record["name"], FORMS.get(str(record.get("rules")))
         if record.get("rules") == FUNCTION:
             return _given_again(name, functions)
         if form is None:
-            raise InvalidInput(f"the guard {name} has rules of kind {record.get('rules')!r:.80}")
+            raise InvalidInput(
+                f"the guard {name} has rules of kind {record.get('rules')!r:.80}", code="bad-file"
+            )
         if not isinstance(record.get("region"), dict):
-            raise InvalidInput(f"the guard {name} needs a region, got {record.get('region')!r:.80}")
+            raise InvalidInput(
+                f"the guard {name} needs a region, got {record.get('region')!r:.80}",
+                code="bad-file",
+            )
         try:
             region = region_of(record["region"])
             rules = form.from_arrays(arrays, input_size=region.size)
             return cls(name, region, rules, record.get("everywhere") is True)
         except KeyError as error:
-            raise InvalidInput(f"the guard {name} lacks {error}") from error
+            raise InvalidInput(f"the guard {name} lacks {error}", code="bad-file") from error
 
 
 def dump_guards(guards: Sequence[Guard]) -> tuple[list[dict[str, Any]], dict[str, NDArray[Any]]]:
@@ -270,7 +278,9 @@ def load_guards(
 ) -> tuple[Guard, ...]:
     """What `dump_guards` was given; `functions` as for `Guard.from_record`."""
     if not isinstance(record, list):
-        raise InvalidInput(f"the guards of a shield must be a list, got {record!r:.80}")
+        raise InvalidInput(
+            f"the guards of a shield must be a list, got {record!r:.80}", code="bad-file"
+        )
     return tuple(
         Guard.from_record(entry, select_prefixed(arrays, f"guard.{number}."), functions)
         for number, entry in enumerate(record)
@@ -296,7 +306,8 @@ def guard_of(requirement: Requirement, output_size: int) -> Guard:
     if not isinstance(region, Region):
         raise InvalidInput(
             f"a shield keeps rules over a Box, Ball or Polytope, but {requirement.name} lists its "
-            "inputs or sums over them; give the region in which it shall hold"
+            "inputs or sums over them; give the region in which it shall hold",
+            code="unsupported",
         )
     rules: NormalForm | None = requirement.normal_form
     if rules is None:

@@ -42,7 +42,8 @@ class _Labelled(InputRule):
         if self.over_region and np.size(self.labels) != 1:
             raise InvalidInput(
                 f"over {self.inputs} one label holds for all inputs, got shape "
-                f"{np.shape(self.labels)}; give one whole number"
+                f"{np.shape(self.labels)}; give one whole number",
+                code="shape",
             )
         object.__setattr__(self, "labels", as_class_labels(self.labels, count))
         object.__setattr__(self, "at_least", arrays.as_vector(self.at_least, "at_least", count))
@@ -62,12 +63,14 @@ class _Labelled(InputRule):
         if self.labels.dtype.kind == "U":
             raise InvalidInput(
                 f"{self.name} names the class {str(self.labels[0])!r}; only a classifier knows "
-                "names, elsewhere give class numbers 0, 1, ..."
+                "names, elsewhere give class numbers 0, 1, ...",
+                code="unsupported",
             )
         if self.labels.max() >= classes:
             raise InvalidInput(
                 f"labels of {self.name} must be below the number of classes, {classes}, got "
-                f"{self.labels.max()}; classes count from 0"
+                f"{self.labels.max()}; classes count from 0",
+                code="range",
             )
 
     def check(self, input_size: int, output_size: int) -> None:
@@ -114,7 +117,8 @@ class Probability(_Labelled):
         low, high = self.at_least.min(), self.at_least.max()
         if not (low > 0 and high <= 1):
             raise InvalidInput(
-                f"at_least of {self.name} must be in (0, 1], got {low if low <= 0 else high}"
+                f"at_least of {self.name} must be in (0, 1], got {low if low <= 0 else high}",
+                code="range",
             )
 
     def rows(self, number: int) -> LinearRows | None:
@@ -148,14 +152,17 @@ class Margin(_Labelled):
         super().__post_init__()
         if self.form not in ("member", "pairwise"):
             hint = did_you_mean(str(self.form), ["member", "pairwise"])
-            raise InvalidInput(f'form must be "member" or "pairwise", got {self.form!r}{hint}')
+            raise InvalidInput(
+                f'form must be "member" or "pairwise", got {self.form!r}{hint}', code="unknown-name"
+            )
         if self.classes is not None:
             as_whole_number(self.classes, f"classes of {self.name}", least=2)
 
     def check(self, input_size: int, output_size: int) -> None:
         if output_size < 2:
             raise InvalidInput(
-                f"{self.name} compares classes, but the predictor has {output_size} output"
+                f"{self.name} compares classes, but the predictor has {output_size} output",
+                code="shape",
             )
         super().check(input_size, output_size)
 

@@ -54,7 +54,9 @@ class Linear(InputRule):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sense not in (">=", "<=", "=="):
-            raise InvalidInput(f'sense must be ">=", "<=" or "==", got {self.sense!r}')
+            raise InvalidInput(
+                f'sense must be ">=", "<=" or "==", got {self.sense!r}', code="unknown-name"
+            )
         if self._open:
             return
         if is_functional(self.coefficients) or depends_on_input(self.bound):
@@ -83,7 +85,9 @@ class Linear(InputRule):
         for name, value in self.coefficients.items():
             place = find_position(name, outputs, self.name, "output")
             if place >= len(row):
-                raise InvalidInput(f"{self.name} names output {place}; there are {len(row)}")
+                raise InvalidInput(
+                    f"{self.name} names output {place}; there are {len(row)}", code="range"
+                )
             row[place] = value
         return {"coefficients": row}
 
@@ -92,7 +96,8 @@ class Linear(InputRule):
         given = arrays.as_numbers(self.coefficients, "coefficients")
         if given.size == 0 or given.ndim not in (1, 2):
             raise InvalidInput(
-                f"over a region coefficients must be (r,) or (L, r), got shape {given.shape}"
+                f"over a region coefficients must be (r,) or (L, r), got shape {given.shape}",
+                code="shape",
             )
         return np.atleast_2d(given)
 
@@ -101,14 +106,16 @@ class Linear(InputRule):
         given = arrays.as_numbers(self.coefficients, "coefficients")
         if given.size == 0 or given.ndim not in (1, 2, 3):
             raise InvalidInput(
-                f"coefficients must be (r,), (m, r) or (m, L, r), got shape {given.shape}"
+                f"coefficients must be (r,), (m, r) or (m, L, r), got shape {given.shape}",
+                code="shape",
             )
         count = len(self.points)
         if given.ndim > 1 and len(given) not in (1, count):
             hint = "" if given.ndim == 3 else "; for several rules at every input, (1, L, r)"
             raise InvalidInput(
                 f"coefficients of shape {given.shape} do not fit {count} inputs; give one row of "
-                f"coefficients, or as many as there are inputs{hint}"
+                f"coefficients, or as many as there are inputs{hint}",
+                code="shape",
             )
         return given.ravel() if given.ndim == 2 and len(given) == 1 else given
 
@@ -135,7 +142,8 @@ class Linear(InputRule):
             raise InvalidInput(
                 f"{self.name} has a bound that depends on the input and a functional, "
                 f"{type(self.coefficients).__name__}, without a method affine(); give "
-                "AffineCoefficients, or a bound of numbers"
+                "AffineCoefficients, or a bound of numbers",
+                code="unsupported",
             )
 
     @property
@@ -170,7 +178,8 @@ class Linear(InputRule):
         if self.output_size not in (None, affine.constant.shape[1]):
             raise InvalidInput(
                 f"{self.name} has coefficients for {affine.constant.shape[1]} outputs, the "
-                f"predictor has {self.output_size}"
+                f"predictor has {self.output_size}",
+                code="shape",
             )
         if is_functional(given) and affine is not given:
             self._probe_affine(given, affine)
@@ -198,7 +207,8 @@ class Linear(InputRule):
             ):
                 raise InvalidInput(
                     f"affine() of the functional of {self.name} disagrees with its "
-                    f"coefficients() at x = {points[0, :4]}..."
+                    f"coefficients() at x = {points[0, :4]}...",
+                    code="conflict",
                 )
 
     def _sides(self, array: Any) -> Any:
@@ -226,13 +236,15 @@ class Linear(InputRule):
         if np.shape(a) != (count, output_size) or values.shape != (1, count):
             raise InvalidInput(
                 f"the functional of {self.name} gave coefficients {np.shape(a)} and values "
-                f"{tuple(values.shape)}, expected {(count, output_size)} and {(1, count)}"
+                f"{tuple(values.shape)}, expected {(count, output_size)} and {(1, count)}",
+                code="shape",
             )
         expected = a @ outputs[0].numpy()
         if not np.allclose(values[0].numpy(), expected, rtol=1e-6, atol=1e-8):
             raise InvalidInput(
                 f"the functional of {self.name} is not linear, or its two methods disagree: "
-                f"values {values[0].numpy()[:4]} but coefficients give {expected[:4]}"
+                f"values {values[0].numpy()[:4]} but coefficients give {expected[:4]}",
+                code="unsupported",
             )
 
     def rows(self, number: int) -> LinearRows | None:
@@ -283,7 +295,9 @@ class Linear(InputRule):
 
     def describe(self, rows: Rows, j: int) -> str:
         if not isinstance(rows, LinearRows):
-            raise InvalidInput(f"{self.name} has linear rows only, got {type(rows).__name__}")
+            raise InvalidInput(
+                f"{self.name} has linear rows only, got {type(rows).__name__}", code="type"
+            )
         rule = 0 if rows.origin is None else int(rows.origin[j, 1])
         rules = self.count
         flipped = self.sense == "<=" or rule >= rules

@@ -76,7 +76,9 @@ class OutputSet:
         rules += [Ordered(chain) for chain in self.chains]
         rules += [SumTo(one.value, one.outputs, low=None) for one in self.totals]
         if join_output_rules(rules, self.output_size).digest != self.digest:
-            raise InvalidInput("an output set has ends, chains or totals that are not in order")
+            raise InvalidInput(
+                "an output set has ends, chains or totals that are not in order", code="bad-file"
+            )
         return self
 
     @cached_property
@@ -113,7 +115,9 @@ class OutputRule(RequirementDefaults, _OnOutputs):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
+            raise InvalidInput(
+                f"the name of a requirement must be text, got {self.name!r}", code="type"
+            )
         object.__setattr__(self, "name", self.name or type(self).__name__)
         if self.outputs is not None:
             object.__setattr__(self, "outputs", _positions(self.outputs, self.name))
@@ -128,7 +132,8 @@ class OutputRule(RequirementDefaults, _OnOutputs):
             if isinstance(one, str) and one not in known:
                 raise InvalidInput(
                     f"{self.name} names the output {one!r}{did_you_mean(one, known)}; there are: "
-                    f"{', '.join(known[:10]) or 'none with names, give positions'}"
+                    f"{', '.join(known[:10]) or 'none with names, give positions'}",
+                    code="unknown-name",
                 )
         found = [known.index(one) if isinstance(one, str) else one for one in given]
         changes: dict[str, Any] = {"outputs": found}
@@ -160,7 +165,8 @@ class OutputRule(RequirementDefaults, _OnOutputs):
         raise InvalidInput(
             f"{self.name} lists no inputs to audit: members keep it by construction, and these "
             "members were not built for it; train with the rule, or state it by Linear over a Box "
-            "or at listed inputs"
+            "or at listed inputs",
+            code="unsupported",
         )
 
     def rows(self, number: int) -> Rows | None:
@@ -184,7 +190,8 @@ class OutputRule(RequirementDefaults, _OnOutputs):
         if unknown:
             raise InvalidInput(
                 f"{self.name} names output {unknown[0]!r}, the predictor has {output_size}, "
-                "counted from 0"
+                "counted from 0",
+                code="unknown-name",
             )
         return tuple(outputs)
 
@@ -209,14 +216,16 @@ class Range(OutputRule):
         low, high = np.broadcast_arrays(*self._fitting())
         if (low == -np.inf).all() and (high == np.inf).all():
             raise InvalidInput(
-                f"{self.name} has neither low nor high; give one of them, or no rule"
+                f"{self.name} has neither low nor high; give one of them, or no rule",
+                code="missing-argument",
             )
         crossed = np.flatnonzero(~(low <= high))
         if len(crossed) or (low == np.inf).any() or (high == -np.inf).any():
             worst = int(crossed[0]) if len(crossed) else 0
             raise InvalidInput(
                 f"{self.name} has no numbers between low {low.flat[worst]:g} and high "
-                f"{high.flat[worst]:g}; swap or correct them"
+                f"{high.flat[worst]:g}; swap or correct them",
+                code="range",
             )
 
     def _fitting(self) -> tuple[Array, Array]:
@@ -228,7 +237,8 @@ class Range(OutputRule):
             raise InvalidInput(
                 f"{self.name} has {len(self.low)} low and {len(self.high)} high ends"
                 + ("" if self.outputs is None else f" for {len(self.outputs)} outputs")
-                + "; give one number each, or as many as outputs"
+                + "; give one number each, or as many as outputs",
+                code="shape",
             )
         return self.low, self.high
 
@@ -240,7 +250,8 @@ class Range(OutputRule):
             if len(given) not in (1, len(chosen)):
                 raise InvalidInput(
                     f"{self.name} has {len(given)} {name} ends for {len(chosen)} outputs; give one "
-                    "number, or as many as outputs"
+                    "number, or as many as outputs",
+                    code="shape",
                 )
             end[chosen] = given
         return OutputSet(low, high)
@@ -284,7 +295,8 @@ class SumTo(OutputRule):
         if len(total) > 1 or not np.isfinite(total).all() or len(low) > 1:
             raise InvalidInput(
                 f"{self.name} needs one finite number as total and one or none as low, got "
-                f"{self.total!r} and {self.low!r}"
+                f"{self.total!r} and {self.low!r}",
+                code="not-finite",
             )
         object.__setattr__(self, "total", float(total[0]))
         object.__setattr__(self, "low", float(low[0]))
@@ -319,7 +331,8 @@ def join_output_rules(rules: Sequence[OutputRule], output_size: int) -> OutputSe
         if not least - room <= one.value <= most + room:
             raise InvalidInput(
                 f"{names}: outputs {_listed(one.outputs)} shall sum to {one.value:g}, but their "
-                f"ranges allow sums in [{least:g}, {most:g}] alone; change the total or the ranges"
+                f"ranges allow sums in [{least:g}, {most:g}] alone; change the total or the ranges",
+                code="infeasible",
             )
     return made
 
@@ -336,7 +349,8 @@ def _chains(pairs: Sequence[tuple[int, int]]) -> tuple[Outputs, ...]:
         circle = _listed(sorted(set(error.args[1])))
         raise InvalidInput(
             f"Ordered puts outputs {circle} in a circle, so that they would be equal; correct the "
-            "order"
+            "order",
+            code="infeasible",
         ) from error
     chains: list[list[int]] = []
     for one in order:
@@ -346,7 +360,8 @@ def _chains(pairs: Sequence[tuple[int, int]]) -> tuple[Outputs, ...]:
         if len(known) > 1 or len(ends) != len(known):
             raise InvalidInput(
                 f"Ordered rules put outputs {_listed(sorted(below))} below output {one} but not "
-                "into one line with it; state them as Linear over a Box, or as one chain"
+                "into one line with it; state them as Linear over a Box, or as one chain",
+                code="unsupported",
             )
         if ends:
             ends[0].append(one)
@@ -363,7 +378,8 @@ def _refuse_empty(low: Array, high: Array, chains: Sequence[Outputs], names: str
     why = "; along an order an output has the ends of those before and behind it, too"
     raise InvalidInput(
         f"{names} contradict each other: output {one} would be at least {low[one]:g} and at most "
-        f"{high[one]:g}{why if any(one in chain for chain in chains) else ''}"
+        f"{high[one]:g}{why if any(one in chain for chain in chains) else ''}",
+        code="infeasible",
     )
 
 
@@ -377,14 +393,16 @@ def _disjoint(totals: Sequence[Total], chains: Sequence[Outputs]) -> tuple[Total
                 raise InvalidInput(
                     f"output {output} is in two sums, of {_listed(owner[output].outputs)} to "
                     f"{owner[output].value:g} and of {_listed(one.outputs)} to {one.value:g}; "
-                    "state them as one Equality instead"
+                    "state them as one Equality instead",
+                    code="conflict",
                 )
             owner[output] = one
     for chain in chains:
         if len({owner.get(output) for output in chain}) > 1:
             raise InvalidInput(
                 f"outputs {_listed(chain)} are ordered, but not all of them are in the same SumTo; "
-                "order all or none of the outputs of a sum, or use Equality and Linear over a Box"
+                "order all or none of the outputs of a sum, or use Equality and Linear over a Box",
+                code="unsupported",
             )
     return tuple(found)
 
@@ -402,7 +420,8 @@ def _positions(value: Any, name: str) -> tuple[Any, ...]:
             continue
         if isinstance(one, bool) or not isinstance(one, int | np.integer) or one < 0:
             raise InvalidInput(
-                f"the outputs of {name} are names or positions 0, 1, ..., got {one!r} among them"
+                f"the outputs of {name} are names or positions 0, 1, ..., got {one!r} among them",
+                code="type",
             )
     if not given or len(set(given)) < len(given):
         raise InvalidInput(f"{name} needs one output or more, each once, got {given}")
@@ -414,9 +433,13 @@ def _ends(value: Any, what: str, name: str) -> Array:
     try:
         found = np.atleast_1d(np.array(value, np.float64))
     except (TypeError, ValueError) as error:
-        raise InvalidInput(f"{what} of {name} must be numbers, got {value!r:.80}") from error
+        raise InvalidInput(
+            f"{what} of {name} must be numbers, got {value!r:.80}", code="type"
+        ) from error
     if found.ndim != 1 or not len(found) or np.isnan(found).any():
-        raise InvalidInput(f"{what} of {name} must be one number or several, got {value!r:.80}")
+        raise InvalidInput(
+            f"{what} of {name} must be one number or several, got {value!r:.80}", code="type"
+        )
     return found
 
 

@@ -59,13 +59,15 @@ class Polytope:
         if not isinstance(self.box, Box):
             raise InvalidInput(
                 f"a Polytope is a Box with further limits, got {type(self.box).__name__} first; "
-                "use Polytope(Box(lower, upper), A, b)"
+                "use Polytope(Box(lower, upper), A, b)",
+                code="type",
             )
         matrix = arrays.as_matrix(self.matrix, "the limits' matrix of a Polytope")
         if matrix.shape[1] != self.box.size:
             raise InvalidInput(
                 f"the matrix of a Polytope has {matrix.shape[1]} columns, its box {self.box.size} "
-                "coordinates; each row holds one coefficient per coordinate"
+                "coordinates; each row holds one coefficient per coordinate",
+                code="shape",
             )
         object.__setattr__(self, "matrix", matrix)
         object.__setattr__(self, "limit", arrays.as_vector(self.limit, "limit", len(matrix)))
@@ -113,7 +115,8 @@ class Polytope:
         if len(wrong):
             raise InvalidInput(
                 f"the polytope is empty: no input keeps limit {wrong[0]}, at most "
-                f"{self.limit[wrong[0]]:.6g}; correct or remove it"
+                f"{self.limit[wrong[0]]:.6g}; correct or remove it",
+                code="infeasible",
             )
 
     @cached_property
@@ -154,7 +157,8 @@ class Polytope:
             more = ", ..." if (share > 1e-6).sum() > 10 else ""
             raise InvalidInput(
                 f"the polytope is empty: limits {rows}{more} cannot hold together in its box; "
-                f"their sum, weighted by {_shown(share[share > 1e-6])}, is missed by every input"
+                f"their sum, weighted by {_shown(share[share > 1e-6])}, is missed by every input",
+                code="infeasible",
             )
 
     def _from_cube(self, points: Array) -> Array:

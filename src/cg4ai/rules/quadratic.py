@@ -69,7 +69,8 @@ class QuadraticRules(NormalFormDefaults):
         ):
             raise InvalidInput(
                 "quadratic rules need a square (L, r, r), linear (L, r) and limit (L,), got "
-                f"{shapes[0]}, {shapes[1]} and {shapes[2]}"
+                f"{shapes[0]}, {shapes[1]} and {shapes[2]}",
+                code="shape",
             )
         found = [decompose_squares(one, self.name) for one in self.square]
         widest = max((one.factor.shape[1] for one in found), default=0)
@@ -261,7 +262,8 @@ def square_of_factor(factor: Any) -> Array:
         raise InvalidInput(
             "quadratic rules stored before 0.8 hold a factor in place of the square as given, and "
             "this one has fewer columns than there are outputs, so small terms may have been left "
-            "out: state the rule again and train, or shield, anew"
+            "out: state the rule again and train, or shield, anew",
+            code="version",
         )
     return np.asarray(given @ given.transpose(0, 2, 1))
 
@@ -285,7 +287,9 @@ class Quadratic(InputRule):
             return
         square = arrays.as_numbers(self.square, "square")
         if square.ndim not in (2, 3) or square.shape[-1] != square.shape[-2] or not square.size:
-            raise InvalidInput(f"square must be (r, r) or (L, r, r), got shape {square.shape}")
+            raise InvalidInput(
+                f"square must be (r, r) or (L, r, r), got shape {square.shape}", code="shape"
+            )
         several = square.ndim == 3
         squares = square.reshape(-1, *square.shape[-2:])
         linear = self._vectors(square.shape[:-1])
@@ -303,7 +307,9 @@ class Quadratic(InputRule):
         given = arrays.as_numbers(self.linear, "linear")
         if given.shape not in (shape, shape[-1:]):
             raise InvalidInput(
-                f"linear must have shape {shape[-1:]} or {shape}, as square says, got {given.shape}"
+                f"linear must have shape {shape[-1:]} or {shape}, as square says, got "
+                f"{given.shape}",
+                code="shape",
             )
         object.__setattr__(self, "linear", np.broadcast_to(given, shape))
         return np.array(self.linear.reshape(-1, shape[-1]))
@@ -325,7 +331,8 @@ class Quadratic(InputRule):
             if least > limit + LEAST_ABOVE * (abs(least) + abs(limit)):
                 raise InvalidInput(
                     f"no outputs keep rule {rule} of {self.name}: its least value is {least:.6g}, "
-                    f"its bound {limit:.6g}"
+                    f"its bound {limit:.6g}",
+                    code="infeasible",
                 )
 
     @property

@@ -83,7 +83,9 @@ class GroupRates(MultiInputRule):
         if self.margin != "auto":
             self._one_number("margin")
         if isinstance(self.margin, float) and self.margin < 0:
-            raise InvalidInput(f'margin must be "auto" or a number >= 0, got {self.margin}')
+            raise InvalidInput(
+                f'margin must be "auto" or a number >= 0, got {self.margin}', code="range"
+            )
         self._refuse_bounds()
 
     def _one_number(self, what: str) -> None:
@@ -91,7 +93,9 @@ class GroupRates(MultiInputRule):
         if value is not None:
             number = arrays.as_numbers(value, what)
             if number.ndim != 0:
-                raise InvalidInput(f"{what} must be one number, got shape {number.shape}")
+                raise InvalidInput(
+                    f"{what} must be one number, got shape {number.shape}", code="shape"
+                )
             object.__setattr__(self, what, float(number))
 
     @property
@@ -105,29 +109,37 @@ class GroupRates(MultiInputRule):
     def _refuse_bounds(self) -> None:
         if self.tolerance is None and self.low is None and self.high is None:
             raise InvalidInput(
-                f"{self.name} asks for nothing; give tolerance, {' or '.join(self.ends)}"
+                f"{self.name} asks for nothing; give tolerance, {' or '.join(self.ends)}",
+                code="missing-argument",
             )
         if self.low is not None and self.high is not None and self.low > self.high:
             raise InvalidInput(
                 f"{self.name} contradicts itself: {self.ends[0]} {self.low} > "
-                f"{self.ends[1]} {self.high}"
+                f"{self.ends[1]} {self.high}",
+                code="infeasible",
             )
         if self.between is not None and self.tolerance is None:
-            raise InvalidInput("between names two groups to compare; give their tolerance too")
+            raise InvalidInput(
+                "between names two groups to compare; give their tolerance too",
+                code="missing-argument",
+            )
         if self.tolerance is None:
             return
         known = self.names
         if self.tolerance < 0:
-            raise InvalidInput(f"tolerance must be >= 0, got {self.tolerance}")
+            raise InvalidInput(f"tolerance must be >= 0, got {self.tolerance}", code="range")
         if len(known) < 2:
-            raise InvalidInput(f"tolerance compares groups, but there is only {known}")
+            raise InvalidInput(
+                f"tolerance compares groups, but there is only {known}", code="unsupported"
+            )
         if self.between is not None and (
             len(self.between) != 2
             or self.between[0] == self.between[1]
             or not set(self.between) <= set(known)
         ):
             raise InvalidInput(
-                f"between must name two different groups of {known}, got {self.between!r}"
+                f"between must name two different groups of {known}, got {self.between!r}",
+                code="range",
             )
 
     @property
@@ -300,19 +312,24 @@ class DecisionRate(GroupRates):
         if self.of not in known:
             raise InvalidInput(
                 f"of must be one of {', '.join(known)}, got {self.of!r}"
-                f"{did_you_mean(str(self.of), known)}"
+                f"{did_you_mean(str(self.of), known)}",
+                code="unknown-name",
             )
         object.__setattr__(self, "of", known[self.of])
         if self.labels is not None:
             labels = as_class_labels(self.labels, len(np.asarray(self.inputs)))
             object.__setattr__(self, "labels", labels)
         elif self.of != "selection":
-            raise InvalidInput(f"the {self.of} rate needs labels, the class of each input")
+            raise InvalidInput(
+                f"the {self.of} rate needs labels, the class of each input", code="missing-argument"
+            )
         super().__post_init__()
         for what in self.ends:
             value = getattr(self, what)
             if value is not None and not 0 <= value <= 1:
-                raise InvalidInput(f"{what} is a share and must lie in [0, 1], got {value}")
+                raise InvalidInput(
+                    f"{what} is a share and must lie in [0, 1], got {value}", code="range"
+                )
 
     @property
     def column(self) -> int:
@@ -333,23 +350,27 @@ class DecisionRate(GroupRates):
         if self.labels is not None and self.labels.dtype.kind == "U":
             raise InvalidInput(
                 f"{self.name} names the class {str(self.labels[0])!r}; only a classifier knows "
-                "names, elsewhere give class numbers 0, 1, ..."
+                "names, elsewhere give class numbers 0, 1, ...",
+                code="unsupported",
             )
         if output_size < 2:
             raise InvalidInput(
                 f"{self.name} is about decisions between classes, but the predictor has "
-                f"{output_size} output; for numbers use Rate"
+                f"{output_size} output; for numbers use Rate",
+                code="unsupported",
             )
         if self.output is None and output_size > 2:
             raise InvalidInput(
                 f"{self.name} does not say for which of {output_size} classes decisions are "
-                "counted; give output=, its position or its label as text"
+                "counted; give output=, its position or its label as text",
+                code="missing-argument",
             )
         for cell in self.cells():
             if not cell.count:
                 raise InvalidInput(
                     f"{self.name}: group {cell.group!r} has no inputs{cell.condition}, so that "
-                    "there is no such rate; leave the group out or join it with another"
+                    "there is no such rate; leave the group out or join it with another",
+                    code="empty",
                 )
 
     def cells(self) -> list[Cell]:
@@ -377,16 +398,19 @@ def _names(groups: Any, count: int) -> NDArray[Any]:
     plain = groups.detach().cpu().numpy() if isinstance(groups, Tensor) else np.asarray(groups)
     if plain.shape != (count,):
         raise InvalidInput(
-            f"groups must name one group for each of {count} inputs, got shape {plain.shape}"
+            f"groups must name one group for each of {count} inputs, got shape {plain.shape}",
+            code="shape",
         )
     if plain.dtype == object:
         odd = [entry for entry in plain if not isinstance(entry, str | int | np.integer)]
         if odd:
-            raise InvalidInput(f"groups must be whole numbers or text, got {odd[0]!r}")
+            raise InvalidInput(f"groups must be whole numbers or text, got {odd[0]!r}", code="type")
         text = any(isinstance(entry, str) for entry in plain)
         plain = plain.astype(str if text else np.int64)
     if plain.dtype.kind == "f":
         plain = arrays.as_labels(plain, "groups", count)
     if plain.dtype.kind not in "iubU":
-        raise InvalidInput(f"groups must be whole numbers or text, got dtype {plain.dtype}")
+        raise InvalidInput(
+            f"groups must be whole numbers or text, got dtype {plain.dtype}", code="type"
+        )
     return np.array(plain)

@@ -36,10 +36,15 @@ class Ball(BoundedRegion):
         object.__setattr__(self, "centre", arrays.as_vector(self.centre, "the centre of a Ball"))
         radius = arrays.as_numbers(self.radius, "the radius of a Ball")
         if radius.ndim != 0 or radius <= 0:
-            raise InvalidInput(f"the radius of a Ball must be one number > 0, got {self.radius!r}")
+            raise InvalidInput(
+                f"the radius of a Ball must be one number > 0, got {self.radius!r}", code="range"
+            )
         object.__setattr__(self, "radius", float(radius))
         if self.norm not in (2, math.inf):
-            raise InvalidInput(f"the norm of a Ball must be 2 or inf (math.inf), got {self.norm!r}")
+            raise InvalidInput(
+                f"the norm of a Ball must be 2 or inf (math.inf), got {self.norm!r}",
+                code="unknown-name",
+            )
 
     @property
     def size(self) -> int:
@@ -162,7 +167,9 @@ def region_of(record: Mapping[str, Any]) -> Region:
     """The region that `record()` described; KeyError or InvalidInput if it is damaged."""
     known = RECORDED.get(str(record["kind"]))
     if known is not None and not set(record) <= known:  # as of a box with the limits of a polytope
-        raise InvalidInput(f"a {record['kind']} is described by {sorted(known)}, got {[*record]}")
+        raise InvalidInput(
+            f"a {record['kind']} is described by {sorted(known)}, got {[*record]}", code="bad-file"
+        )
     if record["kind"] == "box":
         return Box(record["lower"], record["upper"])
     if record["kind"] == "ball" and record["norm"] in (2, "max"):
@@ -172,5 +179,6 @@ def region_of(record: Mapping[str, Any]) -> Region:
         return Polytope(Box(record["lower"], record["upper"]), record["matrix"], record["limit"])
     raise InvalidInput(
         f"a region is a box, a polytope, or a ball of norm 2 or max, got {record['kind']!r} and "
-        f"{record.get('norm')!r}"
+        f"{record.get('norm')!r}",
+        code="bad-file",
     )

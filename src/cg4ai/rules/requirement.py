@@ -119,17 +119,22 @@ class InputRule(RequirementDefaults):
         if isinstance(self.inputs, Pool):
             object.__setattr__(self, "feature_names", self.inputs.feature_names)
         if not isinstance(self.name, str):
-            raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
+            raise InvalidInput(
+                f"the name of a requirement must be text, got {self.name!r}", code="type"
+            )
         object.__setattr__(self, "name", self.name or type(self).__name__)
         if self.slack == "default" and self.inputs is not None:
             object.__setattr__(self, "slack", "shared" if self.over_region else "row")
         if self.slack not in ("row", "shared", *(["default"] if self.inputs is None else [])):
             hint = did_you_mean(str(self.slack), ["row", "shared"])
-            raise InvalidInput(f'slack must be "row" or "shared", got {self.slack!r}{hint}')
+            raise InvalidInput(
+                f'slack must be "row" or "shared", got {self.slack!r}{hint}', code="unknown-name"
+            )
         if isinstance(self.separator, str) and self.separator != "mip":
             raise InvalidInput(
                 'a separator is an object of cg4ai.colgen.separation or "mip", got '
-                f"{self.separator!r}"
+                f"{self.separator!r}",
+                code="type",
             )
         if not isinstance(self.separator, str | None) and not all(
             callable(getattr(self.separator, name, None)) for name in ("find", "thorough")
@@ -180,7 +185,10 @@ class InputRule(RequirementDefaults):
     def points(self) -> Array:
         """The listed inputs (m, d), of a list or a Pool; objects where raw columns hold text."""
         if isinstance(self.inputs, Region):
-            raise InvalidInput(f"{self.name} holds over {self.inputs}, whose inputs have no list")
+            raise InvalidInput(
+                f"{self.name} holds over {self.inputs}, whose inputs have no list",
+                code="unsupported",
+            )
         self.require_place()
         listed: Array = self.inputs.inputs if isinstance(self.inputs, Pool) else self.inputs
         return listed
@@ -205,7 +213,8 @@ class InputRule(RequirementDefaults):
                 f"{self.name} lists inputs in which feature {self.missing_features[0]} is "
                 "missing (NaN), "
                 f"and {who} take no missing values: fill them in, list other inputs, or use "
-                'members that take them (members="boosting", "forest" or "tree")'
+                'members that take them (members="boosting", "forest" or "tree")',
+                code="missing-values",
             )
 
     def fit(self, input_size: int, output_size: int) -> None:
@@ -214,17 +223,20 @@ class InputRule(RequirementDefaults):
             raise InvalidInput(
                 f"{self.name} lists raw columns with text or missing values, and members take "
                 "numbers: put what encodes and imputes them into a pipeline, and use "
-                "cg4ai.data.fit_with_requirements, or cg4ai.data.transform_requirement"
+                "cg4ai.data.fit_with_requirements, or cg4ai.data.transform_requirement",
+                code="missing-values",
             )
         if input_size != self.input_size:
             raise InvalidInput(
                 f"{self.name} has inputs with {self.input_size} features, but the predictor takes "
-                f"{input_size}"
+                f"{input_size}",
+                code="shape",
             )
         if self.output_size not in (None, output_size):
             raise InvalidInput(
                 f"{self.name} is made for {self.output_size} outputs, but the predictor has "
-                f"{output_size}; make a new requirement for it"
+                f"{output_size}; make a new requirement for it",
+                code="shape",
             )
         object.__setattr__(self, "output_size", int(output_size))
 
@@ -251,12 +263,16 @@ class InputRule(RequirementDefaults):
         self.require_region()
         rules = self.normal_form
         if rules is None:
-            raise InvalidInput(f"{self.name} has no rules over {self.inputs} in normal form")
+            raise InvalidInput(
+                f"{self.name} has no rules over {self.inputs} in normal form", code="unsupported"
+            )
         return rules
 
     def require_region(self) -> None:
         if not self.over_region:
-            raise InvalidInput(f"{self.name} lists its inputs: its rows come from rows(number)")
+            raise InvalidInput(
+                f"{self.name} lists its inputs: its rows come from rows(number)", code="unsupported"
+            )
 
 
 def rows_at_centre(requirement: Requirement, output_size: int, number: int = 0) -> Rows:
@@ -282,7 +298,8 @@ def find_position(value: Any, known: Sequence[str], rule: str, what: str) -> int
     if value not in known:
         shown = ", ".join(list(known)[:10]) or "none, so give positions"
         raise InvalidInput(
-            f"{rule} names the {what} {value!r}{did_you_mean(value, known)}; there are: {shown}"
+            f"{rule} names the {what} {value!r}{did_you_mean(value, known)}; there are: {shown}",
+            code="unknown-name",
         )
     return list(known).index(value)
 
@@ -290,7 +307,7 @@ def find_position(value: Any, known: Sequence[str], rule: str, what: str) -> int
 def as_whole_number(value: Any, what: str, *, least: int) -> int:
     """`value` as an int; booleans, fractions and text are refused."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidInput(f"{what} must be a whole number >= {least}, got {value!r}")
+        raise InvalidInput(f"{what} must be a whole number >= {least}, got {value!r}", code="range")
     return int(value)
 
 
@@ -303,7 +320,9 @@ def as_class_labels(given: Any, count: int) -> Any:
     if not text:
         return arrays.as_labels(given, "labels", count)
     if plain.shape not in ((), (count,)):
-        raise InvalidInput(f"labels must be one or {count} of them, got shape {plain.shape}")
+        raise InvalidInput(
+            f"labels must be one or {count} of them, got shape {plain.shape}", code="shape"
+        )
     return np.array(np.broadcast_to(plain.astype(str), (count,)))
 
 

@@ -150,7 +150,9 @@ class ConcaveRows:
         """`outputs` (..., m, r) -> (..., m). With `positions`, outputs come in that order."""
         if positions is not None:
             if not np.array_equal(np.sort(positions), np.arange(outputs.shape[-1])):
-                raise InvalidInput("a concave requirement needs all outputs in one block")
+                raise InvalidInput(
+                    "a concave requirement needs all outputs in one block", code="unsupported"
+                )
             outputs = outputs[..., torch.as_tensor(np.argsort(positions), device=outputs.device)]
         return self.functional(outputs, self.positions)
 
@@ -179,7 +181,8 @@ class ConcaveRows:
                 f"the concave function of requirement {self.requirement} has no finite value and "
                 f"slope at the outputs [{shown}{', ...' if outputs.shape[1] > 6 else ''}] (value "
                 f"{at[j]:.6g}), where a mixture came to; a rule needs them at all outputs: state "
-                "it by a function without steep edges, such as a square in place of a root"
+                "it by a function without steep edges, such as a square in place of a root",
+                code="not-finite",
             )
         bounds = self.bounds - at + (slopes * outputs).sum(axis=1)
         index = np.arange(len(outputs))

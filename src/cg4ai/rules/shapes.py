@@ -45,22 +45,28 @@ class Shape(RequirementDefaults):
     def __post_init__(self) -> None:
         kind = type(self).__name__
         if not isinstance(self.features, Mapping) or not self.features:
-            raise InvalidInput(f"{kind} needs {{feature: +1 or -1}}, got {self.features!r:.80}")
+            raise InvalidInput(
+                f"{kind} needs {{feature: +1 or -1}}, got {self.features!r:.80}", code="type"
+            )
         for feature, sign in self.features.items():
             if isinstance(sign, bool) or sign not in (1, -1):
                 raise InvalidInput(
                     f"{kind} gives feature {feature!r} the sign {sign!r}; use +1 "
-                    f"({self.words[0]}) or -1 ({self.words[1]})"
+                    f"({self.words[0]}) or -1 ({self.words[1]})",
+                    code="range",
                 )
             if not isinstance(feature, str) and not _is_position(feature):
                 raise InvalidInput(
-                    f"{kind} names features by position or by column name, got {feature!r}"
+                    f"{kind} names features by position or by column name, got {feature!r}",
+                    code="type",
                 )
         if not isinstance(self.name, str):
-            raise InvalidInput(f"the name of a requirement must be text, got {self.name!r}")
+            raise InvalidInput(
+                f"the name of a requirement must be text, got {self.name!r}", code="type"
+            )
         if not (self.output is None or isinstance(self.output, str) or _is_position(self.output)):
             raise InvalidInput(
-                f"{kind} names its output by position or by name, got {self.output!r}"
+                f"{kind} names its output by position or by name, got {self.output!r}", code="type"
             )
         signs = {str(feature): int(sign) for feature, sign in self.features.items()}
         said = ", ".join(f"{feature}: {sign:+d}" for feature, sign in signs.items())
@@ -68,7 +74,7 @@ class Shape(RequirementDefaults):
 
     @property
     def input_size(self) -> int:
-        raise InvalidInput(f"{self.name} holds at every input and lists none")
+        raise InvalidInput(f"{self.name} holds at every input and lists none", code="unsupported")
 
     def resolve_names(self, features: Sequence[str], outputs: Sequence[str] | None = ()) -> Self:
         """The same by positions, where columns and outputs have these names (None: as it is)."""
@@ -76,7 +82,10 @@ class Shape(RequirementDefaults):
         for feature, sign in self.features.items():
             position = _position(feature, features, f"{self.name} names the feature", "column")
             if taken.setdefault(position, sign) != sign:
-                raise InvalidInput(f"{self.name} names feature {feature!r} twice, with both signs")
+                raise InvalidInput(
+                    f"{self.name} names feature {feature!r} twice, with both signs",
+                    code="duplicate",
+                )
         output = self.output
         if isinstance(output, str) and outputs is not None:
             output = _position(output, outputs, f"{self.name} names the output", "output")
@@ -88,20 +97,24 @@ class Shape(RequirementDefaults):
             if isinstance(feature, str):
                 raise InvalidInput(
                     f"{self.name} names the feature {feature!r}, but the data have no column "
-                    "names; give its position, or a DataFrame"
+                    "names; give its position, or a DataFrame",
+                    code="unsupported",
                 )
             if feature >= input_size:
                 raise InvalidInput(
-                    f"{self.name} names feature {feature}; there are {input_size}, from 0"
+                    f"{self.name} names feature {feature}; there are {input_size}, from 0",
+                    code="range",
                 )
         if isinstance(self.output, str):
             raise InvalidInput(
                 f"{self.name} names the output {self.output!r}, but outputs have no names here; "
-                "give its position"
+                "give its position",
+                code="unknown-name",
             )
         if self.output is not None and self.output >= output_size:
             raise InvalidInput(
-                f"{self.name} names output {self.output}; there are {output_size}, from 0"
+                f"{self.name} names output {self.output}; there are {output_size}, from 0",
+                code="range",
             )
         object.__setattr__(self, "output_size", int(output_size))
 
@@ -139,7 +152,8 @@ class Shape(RequirementDefaults):
             return int(self.output)
         raise InvalidInput(
             f"{self.name} does not say whose score it is about: there are {output_size} classes; "
-            "give output=the position of one, or Monotone(..., ordered=True) for classes in order"
+            "give output=the position of one, or Monotone(..., ordered=True) for classes in order",
+            code="missing-argument",
         )
 
     @property
@@ -158,10 +172,14 @@ class Shape(RequirementDefaults):
         return None
 
     def rows_at(self, inputs: Array, which: IntArray, number: int) -> Rows:
-        raise InvalidInput(f"{self.name} has no rows: members keep it by construction")
+        raise InvalidInput(
+            f"{self.name} has no rows: members keep it by construction", code="unsupported"
+        )
 
     def violations(self, inputs: Tensor, outputs: Tensor) -> Tensor:
-        raise InvalidInput(f"{self.name} ties inputs together; audit it instead")
+        raise InvalidInput(
+            f"{self.name} ties inputs together; audit it instead", code="unsupported"
+        )
 
     def describe(self, rows: Rows, j: int) -> str:
         return self.name
@@ -187,7 +205,8 @@ class Monotone(Shape):
         if self.ordered and self.output is not None:
             raise InvalidInput(
                 f"{self.name} is about all classes in order, so it takes no output; leave out "
-                "output or ordered"
+                "output or ordered",
+                code="conflict",
             )
 
     def signs(self, input_size: int) -> IntArray:
@@ -235,5 +254,7 @@ def _position(value: Any, names: Sequence[str], said: str, what: str) -> int:
     if value not in names:
         hint = did_you_mean(value, names)
         shown = ", ".join(list(names)[:10]) or "none"
-        raise InvalidInput(f"{said} {value!r}, which is no {what}{hint}; there are: {shown}")
+        raise InvalidInput(
+            f"{said} {value!r}, which is no {what}{hint}; there are: {shown}", code="unknown-name"
+        )
     return list(names).index(value)

@@ -39,11 +39,15 @@ class SharedRules(NormalFormDefaults):
         prices = np.ascontiguousarray(self.prices, np.float64)
         size = self.values.input_size
         if prices.ndim != 2 or prices.shape[1] != size or not len(prices):
-            raise InvalidInput(f"shared limits need prices (K, {size}), got {prices.shape}")
+            raise InvalidInput(
+                f"shared limits need prices (K, {size}), got {prices.shape}", code="shape"
+            )
         if not np.isfinite(prices).all():
-            raise InvalidInput("shared limits need prices that are finite")
+            raise InvalidInput("shared limits need prices that are finite", code="not-finite")
         if self.values.limit.any() or not self.values.plain:
-            raise InvalidInput("rules that share a limit have limits of 0 of their own")
+            raise InvalidInput(
+                "rules that share a limit have limits of 0 of their own", code="conflict"
+            )
         object.__setattr__(self, "prices", prices)
 
     def __len__(self) -> int:

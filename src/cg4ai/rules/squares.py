@@ -39,7 +39,8 @@ def decompose_squares(square: Array, name: str) -> Squares:
         raise InvalidInput(
             f"{name} cannot be represented: the diagonal of its square runs from "
             f"{diagonal[used].min():.4g} to {diagonal[used].max():.4g}, and {RANGE[0]:.3g} to "
-            f"{RANGE[1]:.3g} is what float64 can square; use other units"
+            f"{RANGE[1]:.3g} is what float64 can square; use other units",
+            code="range",
         )
     exponent = np.frexp(diagonal[used])[1] // 2
     own = half[np.ix_(used, used)]
@@ -84,7 +85,8 @@ def _not_convex(name: str, half: Array, at: Array) -> InvalidInput:
     more = ", ..." if len(at) > 6 else ""
     return InvalidInput(
         f"{name} is not convex: y' square y is {at @ half @ at:.6g} at y = [{shown}{more}]; only "
-        "squares that are nowhere below 0 keep the guarantee for a mixture"
+        "squares that are nowhere below 0 keep the guarantee for a mixture",
+        code="not-convex",
     )
 
 

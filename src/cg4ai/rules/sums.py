@@ -28,7 +28,8 @@ class MultiInputRule(InputRule):
         if self.region is not None:
             raise InvalidInput(
                 f"a {type(self).__name__} speaks of several listed inputs, got a "
-                f"{type(self.inputs).__name__}; give the inputs as an array"
+                f"{type(self.inputs).__name__}; give the inputs as an array",
+                code="type",
             )
         if not (self.output is None or isinstance(self.output, str)):
             object.__setattr__(self, "output", as_whole_number(self.output, "output", least=0))
@@ -47,12 +48,14 @@ class MultiInputRule(InputRule):
         if isinstance(self.output, str):
             raise InvalidInput(
                 f"{self.name} names the output {self.output!r}; only estimators know names, "
-                "elsewhere give its position"
+                "elsewhere give its position",
+                code="unsupported",
             )
         if self.column >= output_size:
             raise InvalidInput(
                 f"{self.name} looks at output {self.column}, but the predictor has {output_size}; "
-                "outputs count from 0"
+                "outputs count from 0",
+                code="range",
             )
         self.fit(input_size, output_size)
 
@@ -84,7 +87,8 @@ class Difference(MultiInputRule):
         if low.shape != high.shape:
             raise InvalidInput(
                 f"lower and higher inputs are paired one by one, got shapes {low.shape} and "
-                f"{high.shape}; give two lists of equal length"
+                f"{high.shape}; give two lists of equal length",
+                code="shape",
             )
         first = np.arange(len(low))
         pairs = np.stack([first, first + len(low)], axis=1)
@@ -105,17 +109,19 @@ class Difference(MultiInputRule):
     def _checked_pairs(self) -> IntArray:
         given = arrays.as_matrix(self.pairs, "pairs")
         if given.shape[1] != 2:
-            raise InvalidInput(f"pairs must have shape (m, 2), got {given.shape}")
+            raise InvalidInput(f"pairs must have shape (m, 2), got {given.shape}", code="shape")
         if len(given) > PAIR_LIMIT:
             raise InvalidInput(
                 f"{self.name} has {len(given)} pairs, at most {PAIR_LIMIT} are possible; thin "
-                "them out"
+                "them out",
+                code="memory",
             )
         pairs = given.astype(np.int64)
         if not np.array_equal(pairs, given) or pairs.min() < 0 or pairs.max() >= len(self.points):
             raise InvalidInput(
                 f"pairs must be positions 0 to {len(self.points) - 1} in the list of inputs, got "
-                f"values from {given.min():g} to {given.max():g}"
+                f"values from {given.min():g} to {given.max():g}",
+                code="range",
             )
         return pairs
 
@@ -125,7 +131,8 @@ class Difference(MultiInputRule):
         if len(wrong):
             raise InvalidInput(
                 f"{self.name} cannot be met: pair {wrong[0]} compares an input with itself and "
-                f"asks for a difference of {self.at_least[wrong[0]]:g}"
+                f"asks for a difference of {self.at_least[wrong[0]]:g}",
+                code="infeasible",
             )
 
     def rows(self, number: int) -> LinearRows:

@@ -67,5 +67,6 @@ def check_finite(values: Array, name: str) -> None:
     if not np.isfinite(values).all():
         raise InvalidInput(
             f"the mixture's values for {name} are not finite at some inputs; look for members "
-            "whose training diverged"
+            "whose training diverged",
+            code="not-finite",
         )

@@ -138,7 +138,9 @@ class CheckpointFolder:
     def _stack_path(self, record: Any) -> Path:
         digest = record.get("arrays") if isinstance(record, dict) else None
         if not isinstance(digest, str) or not DIGEST.fullmatch(digest):
-            raise InvalidInput(f"a stack is named by the SHA-256 of its arrays, not {digest!r}")
+            raise InvalidInput(
+                f"a stack is named by the SHA-256 of its arrays, not {digest!r}", code="type"
+            )
         return self.folder / "members" / f"stack-{digest[:16]}.safetensors"
 
     def _save_stack(self, state: MemberState) -> dict[str, Any]:

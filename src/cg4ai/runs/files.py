@@ -146,7 +146,7 @@ def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState
     kind, config = (record.get(name) if isinstance(record, dict) else None for name in STACK)
     if not isinstance(kind, str) or not isinstance(config, dict):
         raise InvalidInput(
-            "a stack of members is described by a text 'kind' and an object 'config'"
+            "a stack of members is described by a text 'kind' and an object 'config'", code="type"
         )
     return MemberState(kind, config, arrays)
 
@@ -165,7 +165,7 @@ def member_states(
 ) -> list[MemberState]:
     """The stacks whose records and `member_arrays` these are; InvalidInput if they are not."""
     if not isinstance(records, list):
-        raise InvalidInput(f"members must be a list of stacks, got {records!r:.80}")
+        raise InvalidInput(f"members must be a list of stacks, got {records!r:.80}", code="type")
     return [
         member_state(record, select_prefixed(arrays, f"{prefix}{number}."))
         for number, record in enumerate(records)
@@ -182,7 +182,8 @@ def check_format(path: Path, header: Any, *, expected: str, version: int) -> Non
     if header.get("version") != version:
         raise RunFolderError(
             f"{path} has version {header.get('version')!r} and this cg4ai reads version "
-            f"{version}: use the version of cg4ai that wrote it"
+            f"{version}: use the version of cg4ai that wrote it",
+            code="version",
         )
 
 
@@ -211,7 +212,8 @@ def to_jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
         if abs(obj) < LARGEST_INTEGER:
             return obj
         raise InvalidInput(
-            f"cannot write an integer of more than 64 bits at {where.lstrip('.') or 'the top'}"
+            f"cannot write an integer of more than 64 bits at {where.lstrip('.') or 'the top'}",
+            code="unsupported",
         )
     if isinstance(obj, float):
         return obj if math.isfinite(obj) else _non_finite_name(obj)
@@ -226,7 +228,8 @@ def to_jsonable(obj: Any, where: str = "", *, quoted: bool = False) -> Any:
         return [convert(value, f"{where}[{index}]") for index, value in enumerate(obj)]
     raise InvalidInput(
         f"cannot write {type(obj).__name__} as JSON at {where.lstrip('.') or 'the top'}: use "
-        "numbers, texts, booleans, None, lists, mappings, dataclasses or NumPy arrays"
+        "numbers, texts, booleans, None, lists, mappings, dataclasses or NumPy arrays",
+        code="type",
     )
 
 
@@ -403,7 +406,8 @@ def _key(key: object, where: str) -> str:
         return str(int(key))
     raise InvalidInput(
         f"cannot write the key {key!r} at {where.lstrip('.') or 'the top'} as JSON: "
-        "keys must be texts or integers"
+        "keys must be texts or integers",
+        code="type",
     )
 
 
@@ -428,7 +432,9 @@ def _restored(plain: Any) -> Any:
 def _sealed(content: Mapping[Any, Any]) -> dict[str, Any]:
     plain = to_jsonable(content, quoted=True)
     if not isinstance(plain, dict) or SEAL in plain:
-        raise InvalidInput(f"what is sealed must be a mapping without a key {SEAL!r} of its own")
+        raise InvalidInput(
+            f"what is sealed must be a mapping without a key {SEAL!r} of its own", code="type"
+        )
     return {SEAL: _json_digest(plain), **plain}
 
 
@@ -506,7 +512,8 @@ def _storable(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if name == "__metadata__" or native.dtype.name not in STORABLE:
         raise InvalidInput(
             f"cannot store the array {name!r} of dtype {native.dtype}: use bool, integer or "
-            "float arrays under names other than '__metadata__'"
+            "float arrays under names other than '__metadata__'",
+            code="unsupported",
         )
     return native.astype(native.dtype.newbyteorder("="), copy=False)
 

@@ -65,7 +65,8 @@ class FolderLock:
         except Timeout as error:
             raise RunFolderError(
                 f"{folder} is being written by {_holder(path)}: wait for it to end, or choose "
-                "another --out"
+                "another --out",
+                code="exists",
             ) from error
         except OSError as error:
             raise files.make_unwritable_error(folder, error) from error
@@ -312,7 +313,8 @@ class Run:
                 raise RunFolderError(
                     f"{self.folder / SUMMARY} speaks of another {name} than the one in this "
                     "folder: restore both from one copy, or continue the run with --resume to "
-                    "write them anew"
+                    "write them anew",
+                    code="altered",
                 )
 
     def _check_writable(self) -> None:
@@ -376,13 +378,15 @@ def _check_free(folder: Path, force: bool) -> None:
     if "run.json" not in entries:
         raise RunFolderError(
             f"{folder} is not empty and holds no run: its files are left alone; choose a new or "
-            "empty folder for --out"
+            "empty folder for --out",
+            code="exists",
         )
     header = _header(folder)
     if not force:
         raise RunFolderError(
             f"{folder} already holds a run of {header.get('command')!r}: continue it with "
-            "--resume, replace it with --force, or choose another --out"
+            "--resume, replace it with --force, or choose another --out",
+            code="exists",
         )
 
 

@@ -33,7 +33,8 @@ def read_token(given: str | None) -> str | None:
     if not given or not given.isascii() or not given.isprintable() or " " in given:
         raise InvalidInput(
             f"the token in {TOKEN} must be printable ASCII without spaces, and not empty; correct "
-            "it, or unset it to serve without a token"
+            "it, or unset it to serve without a token",
+            code="bad-name",
         )
     return given
 

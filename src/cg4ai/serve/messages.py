@@ -44,7 +44,8 @@ def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
     if not isinstance(content, dict):
         raise InvalidInput(
             f'{NAME} is {kind_of(content)}; expected an object such as {{"rows": [{{"column": '
-            "1.5, ...}, ...]}"
+            "1.5, ...}, ...]}",
+            code="type",
         )
     refuse_unknown_keys(content, KEYS, NAME)
     rows = content.get(ROWS)
@@ -59,7 +60,9 @@ def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
 
 def _switch(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
-        raise InvalidInput(f"{NAME}, key {name!r} must be true or false, got {_shown(value)}")
+        raise InvalidInput(
+            f"{NAME}, key {name!r} must be true or false, got {_shown(value)}", code="type"
+        )
     return value
 
 
@@ -71,7 +74,8 @@ def _gap(value: Any) -> float | None:
     if number is None or number < 0:
         raise InvalidInput(
             f"{NAME}, key {FALLBACK!r} must be a gap of at least 0, such as 0.02, or null, got "
-            f"{_shown(value)}"
+            f"{_shown(value)}",
+            code="range",
         )
     return number
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cg4ai.apps.csv_tables import csv_table
 from cg4ai.apps.json_tables import parse_json, read_table, rows_of_document
 from cg4ai.errors import MOST_COMPARED, InvalidInput, did_you_mean
+from raising import raises
 
 REQUEST = Path("the request")
 NAMES = st.text("abc xyz", min_size=1).map(str.strip).filter(bool)
@@ -80,7 +81,7 @@ def test_what_is_no_table_is_refused_by_row(document: str | bytes, parts: list[s
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", "9" * 5000, '"x"', "true"])
 def test_no_finite_number_is_refused_in_the_words_of_csv(value: str) -> None:
     document = f'[{{"a": 1}}, {{"a": 2}}, {{"a": {value}}}]'
-    with pytest.raises(InvalidInput, match=r"row 3, column 'a' is .*, not a finite number") as said:
+    with raises(InvalidInput, "not-finite", "row 3") as said:
         rows_of_document(document.encode(), REQUEST).get_numbers(["a"])
     with pytest.raises(InvalidInput) as expected:
         csv_table(f"a\n1\n2\n{value}\n".encode(), REQUEST).get_numbers(["a"])

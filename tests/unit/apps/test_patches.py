@@ -18,6 +18,7 @@ from experiments.digits import DigitsSettings, train
 from experiments.digits.app import alone
 from experiments.digits.data import builtin
 from experiments.digits.members import base_member
+from raising import raises
 
 TINY: dict[str, Any] = {
     "group": 12,
@@ -76,22 +77,22 @@ def test_wrong_images_are_answered_right_and_earlier_rows_stay(
     assert [one.requirement for one in again.result.audits] == ["hard", "wrong", "more"]
     assert again.kept
     added.unlink()
-    with pytest.raises(RunFolderError, match="changed or removed"):
+    with raises(RunFolderError, "bad-file"):
         patch_run(out, [more])
 
 
 def test_what_cannot_be_patched_is_refused(digits_run: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd.json"
     odd.write_text('{"pictures": [1]}')
-    with pytest.raises(InvalidInput, match="must be a JSON object such as"):
+    with raises(InvalidInput, "invalid-input", "such"):
         patch_run(digits_run, [odd])
     odd.write_text('{"images": [-1]}')
-    with pytest.raises(InvalidInput, match="-1 is no position"):
+    with raises(InvalidInput, "invalid-input"):
         patch_run(digits_run, [odd])
     odd.write_text('{"scenario": "robust"}')
-    with pytest.raises(InvalidInput, match="the scenarios to add are correct and relabel"):
+    with raises(InvalidInput, "invalid-input", "scenarios"):
         patch_run(digits_run, [odd])
-    with pytest.raises(InvalidInput, match="choose another --out"):
+    with raises(InvalidInput, "exists", "--out"):
         patch_run(digits_run, [odd], out=digits_run)
 
 

@@ -25,6 +25,7 @@ from cg4ai_checker.cells import Cells
 from cg4ai_checker.region import Region
 from cg4ai_checker.run_folder import compare
 from cg4ai_checker.scale import LARGEST
+from raising import raises
 
 
 def alone(members):
@@ -63,10 +64,10 @@ def test_a_scale_under_which_weights_vanish_is_rejected():
     """y = 1e-100 x / 1e250, times 1e42, is 1 at x = 1e308; the quotient alone would be zero."""
     numbers = {"part0__weight_0": [[[1e-100]]], "upper": [1e308], "rule_constant": [[1e42]]}
     numbers |= {"limit": [0.5], "leaf_bound": [0.0], "part0__normalise_scale": [1e250]}
-    with pytest.raises(Rejected, match=r"upper holds 1e\+308"):
+    with raises(Rejected, "not-finite", "upper"):
         check(forged(plain(), **numbers))
     numbers |= {"upper": [1.0]}
-    with pytest.raises(Rejected, match=r"scale of network members holds 1e\+250"):
+    with raises(Rejected, "not-finite", "scale of network members"):
         check(forged(plain(), **numbers))
 
 
@@ -74,7 +75,7 @@ def test_a_scale_that_makes_inference_overflow_is_rejected():
     """x / 1e-300 overflows where 1e-300 / 1e-300 does not."""
     numbers = {"part0__weight_0": [[[1e-300]]], "part0__normalise_scale": [1e-300]}
     numbers |= {"upper": [1e20], "limit": [2e20], "leaf_bound": [0.0]}
-    with pytest.raises(Rejected, match="scale of inputs holds 1e-300"):
+    with raises(Rejected, "not-finite", "scale of inputs"):
         check(forged(plain(), **numbers))
 
 
@@ -86,7 +87,7 @@ def test_tree_values_that_overflow_before_their_factor_are_rejected():
     data = cases.certificate(alone(members), cap(Box([0.0], [1.0]), 4.0))
     assert check(data).room[0] == pytest.approx(2.0)
     numbers = {"part0__value": np.full((1, 2, 1, 1), 1.5e308), "part0__factor": [1e-308]}
-    with pytest.raises(Rejected, match=r"value of tree members holds 1\.5e\+308"):
+    with raises(Rejected, "not-finite", "value of tree members"):
         check(forged(data, **numbers))
 
 
@@ -96,7 +97,7 @@ def test_sums_that_grow_layer_by_layer_are_rejected():
     data = cases.certificate(alone(deep), cap(Box([0.0], [1.0]), 1e3))
     check(data)
     most = np.full((1, 2, 2), LARGEST)
-    with pytest.raises(Rejected, match="sums inside a member may reach"):
+    with raises(Rejected, "range"):
         check(forged(data, part0__weight_0=np.full((1, 2, 1), LARGEST), part0__weight_1=most))
 
 
@@ -104,7 +105,7 @@ def test_what_underflow_hides_is_added_to_the_bound():
     """1e-300 / 1e60 is zero in float64, yet y(1e60) = 1e-300 is above the limit 0."""
     numbers = {"part0__weight_0": [[[1e-300]]], "part0__normalise_scale": [1e60]}
     numbers |= {"upper": [1e60], "limit": [0.0], "leaf_bound": [0.0]}
-    with pytest.raises(Rejected, match="not proven"):
+    with raises(Rejected, "not-proven"):
         check(forged(plain(), **numbers))
     nothing = forged(plain(), part0__weight_0=[[[0.0]]], limit=[0.0], leaf_bound=[0.0])
     assert check(nothing).room[0] == 0.0  # a mixture that is zero is at most zero
@@ -118,7 +119,7 @@ def test_a_large_ball_skips_no_cell_that_it_meets():
     )
     assert ball.missed_by(cells).tolist() == [False, True]
     data = plain(Ball([0.0], 1.0), 2.0)
-    with pytest.raises(Rejected, match=r"lower holds -1e\+200"):
+    with raises(Rejected, "not-finite", "lower"):
         check(forged(data, lower=[-1e200], upper=[1e200], radius=1e200))
 
 
@@ -151,7 +152,7 @@ def test_words_that_could_pass_for_the_checkers_own_are_rejected(bad, place):
         else:
             claim[place] = bad
 
-    with pytest.raises(Rejected, match="must be one line") as caught:
+    with raises(Rejected, "bad-name") as caught:
         check(cases.altered(plain(), change))
     assert str(caught.value).isprintable()
 
@@ -192,23 +193,23 @@ HUGE = 10**30
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "reason"),
+    ("key", "value", "code"),
     [
-        ("blocks", [[HUGE]], "64 bits"),
-        ("blocks", [], "exactly once"),
-        ("output_size", HUGE, "64 bits"),
-        ("output_size", 2**22, "exactly once"),
-        ("output_size", 2**31 - 1, "too many"),
-        ("input_size", HUGE, "64 bits"),
-        ("margin", True, "margin"),
-        ("margin", HUGE**20, "64 bits"),
+        ("blocks", [[HUGE]], "rejected"),
+        ("blocks", [], "rejected"),
+        ("output_size", HUGE, "rejected"),
+        ("output_size", 2**22, "rejected"),
+        ("output_size", 2**31 - 1, "memory"),
+        ("input_size", HUGE, "rejected"),
+        ("margin", True, "type"),
+        ("margin", HUGE**20, "rejected"),
     ],
 )
-def test_huge_numbers_in_the_claim_are_rejected(key, value, reason):
+def test_huge_numbers_in_the_claim_are_rejected(key, value, code):
     def change(claim, arrays):
         claim[key] = value
 
-    with pytest.raises(Rejected, match=reason):
+    with raises(Rejected, code):
         check(cases.altered(plain(), change))
 
 
@@ -216,7 +217,7 @@ def test_a_huge_block_of_a_member_is_rejected():
     def change(claim, arrays):
         claim["parts"][0]["blocks"] = [HUGE]
 
-    with pytest.raises(Rejected, match="64 bits"):
+    with raises(Rejected, "rejected", "bits"):
         check(cases.altered(plain(), change))
 
 
@@ -258,19 +259,10 @@ def _empty_and_huge(entries):
     entries["limit.npy"] = reshaped(entries["limit.npy"], b"(0, 1" + b"0" * 20 + b")")[:-8]
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (_twice, "does not end in .npy"),
-        (_bytes, "cannot be read"),
-        (_grown, "not that of its bytes"),
-        (_broken, "cannot be read"),
-        (_empty_and_huge, "cannot be read"),
-    ],
-)
-def test_odd_archives_are_rejected(change, reason):
+@pytest.mark.parametrize("change", [_twice, _bytes, _grown, _broken, _empty_and_huge])
+def test_odd_archives_are_rejected(change):
     check(repacked(plain(), lambda entries: None))
-    with pytest.raises(Rejected, match=reason):
+    with raises(Rejected, "rejected"):
         check(repacked(plain(), change))
 
 
@@ -314,7 +306,7 @@ def test_a_cell_beyond_all_memory_is_rejected_not_tried(monkeypatch):
     data = wide(120, sloped=True)
     monkeypatch.setattr(verify, "LARGEST_CELL", 120**2)
     assert len(data) < 4 * 120**2  # a file may take as many numbers as it has bytes
-    with pytest.raises(Rejected, match="not proven: bounding rule 0 on one cell takes"):
+    with raises(Rejected, "memory", "rule 0"):
         check(data)
 
 

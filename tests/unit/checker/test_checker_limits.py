@@ -25,6 +25,7 @@ from cg4ai_checker.bound import rule_bound
 from cg4ai_checker.cells import Cells
 from cg4ai_checker.region import Region
 from cg4ai_checker.terms import Limits, RuleTerms
+from raising import raises
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 HOSE = Polytope(BOX, [[1.0, 1.0], [-1.0, 0.5]], [0.5, 0.75])
@@ -168,7 +169,7 @@ def test_an_empty_polytope_proves_nothing():
         arrays["region_most"] = np.array([-3.0, 0.75])
         arrays["leaf_use"] = np.array([1.0, 0.0])
 
-    with pytest.raises(Rejected, match="no cell holds an input of the region"):
+    with raises(Rejected, "empty"):
         check(cases.altered(CERTIFICATES["polytope"], change))
 
 

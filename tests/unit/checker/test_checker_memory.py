@@ -24,6 +24,7 @@ from cg4ai.records import MemberState
 from cg4ai.rules.regions import Box
 from cg4ai_checker import Rejected, check, command, verdict
 from cg4ai_checker.equality import components, forms_of
+from raising import raises
 
 MIB = 2**20
 PER_BYTE = 40  # docs/guarantees.md
@@ -207,7 +208,7 @@ def test_names_of_many_features_are_not_listed():
     data = of_shape(inputs, 1, member, {"0.values": np.zeros((1, 1))})
     assert peak(lambda: str(verdict(data))) < 10 * MIB
     data = of_shape(inputs, inputs, member, {"0.values": np.zeros((1, 1))}, ordered=True)
-    with pytest.raises(Rejected, match="other inputs or outputs"):
+    with raises(Rejected, "rejected"):
         verdict(data)
 
 
@@ -232,7 +233,7 @@ def test_sets_around_each_other_are_not_followed_without_end():
         arrays |= {f"{start}set.low": np.zeros(2), f"{start}set.high": np.ones(2)}
         start += "inner."
     arrays[f"{start}values"] = np.zeros((1, 2))
-    with pytest.raises(Rejected, match="arranged 17 times over"):
+    with raises(Rejected, "memory"):
         verdict(of_shape(1, 2, member, arrays))
     twice = member
     for _ in range(15):
@@ -274,7 +275,7 @@ def test_products_of_thin_matrices_are_refused(made):
     data = made()
 
     def work():
-        with pytest.raises(Rejected, match="6000 rows and 6000 columns"):
+        with raises(Rejected, "memory"):
             verdict(data)
 
     assert peak(work) < 20 * MIB
@@ -283,7 +284,7 @@ def test_products_of_thin_matrices_are_refused(made):
 def test_prices_of_no_link_are_refused():
     arrays = {"incidence": np.ones((1, 0)), "capacity": np.ones(0), "ratio": np.array(1.5)}
     arrays |= {"lower": np.ones(1), "upper": np.ones(1), "path_demand": np.zeros(1, np.int64)}
-    with pytest.raises(Rejected, match="no link"):
+    with raises(Rejected, "empty"):
         verdict(of_kind("ratio", 1, 1, arrays))
 
 
@@ -297,7 +298,7 @@ def test_many_terms_take_time_in_proportion(monkeypatch):
     arrays = {"matrix": np.ones((1, 1)), "form0.points": points, "form0.term": term}
     found = verdict(of_kind("outputs", 1, 1, {**arrays, "bound": np.array([least - 1])}, forms=1))
     assert found.seconds < 5
-    with pytest.raises(Rejected, match="can be as low as"):
+    with raises(Rejected, "not-proven"):
         verdict(of_kind("outputs", 1, 1, {**arrays, "bound": np.array([least + 1])}, forms=1))
 
 
@@ -316,9 +317,9 @@ def behind_shields(depth, outputs=3):
 
 def test_shields_around_each_other_do_not_multiply_forms_without_end():
     assert len(list(forms_of(behind_shields(1), np.zeros(1, int)))) == 5  # own, anchor, three mixed
-    with pytest.raises(Rejected, match="more than 4 shields"):
+    with raises(Rejected, "memory"):
         list(forms_of(behind_shields(5), np.zeros(1, int)))
-    with pytest.raises(Rejected, match="too many to be checked"):
+    with raises(Rejected, "memory"):
         list(forms_of(behind_shields(2, outputs=1200), np.zeros(1, int)))
 
 

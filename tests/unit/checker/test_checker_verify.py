@@ -16,6 +16,7 @@ from cg4ai.rules.regions import Ball, Box
 from cg4ai_checker import OutOfTime, Rejected, Unreadable, check, verify
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 INPUTS = 2
 ROOM = 0.02
@@ -61,14 +62,14 @@ def test_the_bound_that_is_printed_is_not_below_the_one_proven():
 
 def test_a_time_limit_ends_the_check():
     _, _, data = case()
-    with pytest.raises(OutOfTime, match="time limit ended the check at rule 1 of"):
+    with raises(OutOfTime, "time-limit", "rule 1"):
         check(data, time_limit_s=0.0)
     assert check(data, time_limit_s=60.0).leaves
 
 
 def test_a_claim_that_fails_by_a_hair_is_rejected():
     _, _, data = case(room=-1e-6, depth=2)
-    with pytest.raises(Rejected, match="not proven: rule 0 is bounded by"):
+    with raises(Rejected, "not-proven", "rule 0"):
         check(data)
 
 
@@ -82,7 +83,7 @@ def test_balls_leave_out_the_corners_of_their_box(norm):
     def grow(claim, arrays):
         arrays["radius"] += 0.1
 
-    with pytest.raises(Rejected, match="does not hold the whole ball"):
+    with raises(Rejected, "rejected", "ball"):
         check(cases.altered(data, grow))
 
 
@@ -97,7 +98,7 @@ def test_no_flipped_byte_is_accepted():
     for place in places:
         changed = bytearray(data)
         changed[place] ^= int(random.integers(1, 256))
-        with pytest.raises(Rejected, match=r"first line|digest"):
+        with raises(Rejected, "altered"):
             check(bytes(changed))
     for other in (data[:-1], data + b"\0", data[first:], b"", data.replace(b"\n", b"\r\n", 1)):
         with pytest.raises(Rejected):
@@ -230,7 +231,7 @@ def test_a_merged_leaf_no_longer_closes_by_itself():
         arrays["tree_start"] = arrays["leaf_start"] = np.arange(3)
 
     merged = cases.altered(data, merge)
-    with pytest.raises(Rejected, match="not proven"):
+    with raises(Rejected, "not-proven"):
         check(merged, halvings=0)
     again = check(merged)  # the claim is true, and the checker may halve on its own
     assert again.extra_cells > 0
@@ -276,12 +277,12 @@ def test_doubled_keys_and_bare_words_are_no_json():
     content = parse_certificate(data)
     for text in (b'{"title": 1, "title": 2}', b'{"margin": NaN}', b"[", b"\xff"):
         arrays = {**content.arrays, "claim": np.frombuffer(text, np.uint8)}
-        with pytest.raises(Rejected, match="JSON"):
+        with raises(Rejected, "rejected", "JSON"):
             parse_certificate(cases.seal_arrays(arrays))
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    with pytest.raises(Unreadable, match="cannot read"):
+    with raises(Unreadable, "unreadable"):
         check(tmp_path / "none")
 
 
@@ -311,7 +312,7 @@ def test_the_folder_must_hold_the_same_mixture(tmp_path):
     ):
         other = type(ensemble)((type(ensemble.parts[0])(*part),), ensemble.layout)
         other.save(tmp_path / name)
-        with pytest.raises(Rejected, match=r"certificate's"):
+        with raises(Rejected, "altered"):
             compare(claim, tmp_path / name)
 
 
@@ -346,5 +347,5 @@ def test_rules_that_need_too_many_cells_together_are_rejected(monkeypatch):
     both = check(data).extra_cells
     monkeypatch.setattr(verify, "BUDGET_START", both - 1)
     monkeypatch.setattr(verify, "BUDGET_PER_LEAF", 0)
-    with pytest.raises(Rejected, match=f"needs {both} cells beyond"):
+    with raises(Rejected, "memory", both):
         check(data)

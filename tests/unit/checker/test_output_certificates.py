@@ -28,6 +28,7 @@ from cg4ai_checker.file import Content
 from cg4ai_checker.folder_reader import MemberState
 from cg4ai_checker.outputs import OutputClaim
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 2))
@@ -95,10 +96,10 @@ def test_members_that_show_it_themselves_need_nothing_around_them(tmp_path: Path
     assert isinstance(claim, OutputClaim)
     compare(claim, tmp_path)
     mixture(ARRANGED, constant, network()).save(tmp_path / "other")
-    with pytest.raises(Rejected, match="by construction"):
+    with raises(Rejected, "rejected"):
         compare(claim, tmp_path / "other")
     mixture(ARRANGED, ConstantMembers([[0.5, 0.0, 1.0]], 2)).save(tmp_path / "broken")
-    with pytest.raises(Rejected, match=r"as low as -0\.5"):
+    with raises(Rejected, "not-proven"):
         compare(claim, tmp_path / "broken")
 
 
@@ -164,7 +165,7 @@ def test_ends_of_any_dtype_are_the_numbers_they_are() -> None:
     state = stored(ArrangedMembers(network(), join_output_rules([Range(0, 5)], 3)).state())
     arrays = {**state.arrays, "set.high": state.arrays["set.high"].astype(np.uint8)}
     claim = output_claim([[-1.0, 0.0, 0.0]], [251.0])
-    with pytest.raises(Rejected, match="can be as low as -5"):
+    with raises(Rejected, "not-proven"):
         claim.verify_stored(
             MemberState(state.kind, state.config, arrays), np.zeros(1, np.int64), "part 0"
         )

@@ -22,6 +22,7 @@ from cg4ai.rules.regions import Box
 from cg4ai.runs import files
 from cg4ai_checker import Rejected, Unreadable, check, verdict
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 ABOUT = {
     "features": ["age", "income"],
@@ -85,10 +86,10 @@ def test_other_names_of_inputs_and_outputs_are_rejected(tmp_path, name, value):
     mixture().save(tmp_path)
     compare(claim, tmp_path)
     rewritten(tmp_path, about={**ABOUT, name: value})
-    with pytest.raises(Rejected, match=f"other {name} than the certificate's"):
+    with raises(Rejected, "altered", name):
         compare(claim, tmp_path)
     rewritten(tmp_path, about={k: v for k, v in ABOUT.items() if k != name})
-    with pytest.raises(Rejected, match=f"other {name} than the certificate's"):
+    with raises(Rejected, "altered", name):
         compare(claim, tmp_path)
 
 
@@ -123,9 +124,9 @@ def test_columns_that_become_other_features_are_rejected(tmp_path, number, chang
     columns = [dict(one) for one in TABULAR["columns"]]
     columns[number] |= change
     rewritten(tmp_path, about={**TABULAR, "columns": columns})
-    with pytest.raises(Rejected, match=r"not its features|no known kind"):
+    with raises(Rejected, "rejected"):
         compare(claim, tmp_path)
-    with pytest.raises(RunFolderError, match="what its data are"):
+    with raises(RunFolderError, "bad-file", "data"):
         restore_subject({**TABULAR, "columns": columns})
 
 
@@ -171,13 +172,13 @@ def test_an_anchor_behind_a_shield_of_its_own_is_rejected(tmp_path):
     digest = files.write_arrays(tmp_path / "members.safetensors", stored)
     shield = files.read_json(tmp_path / "ensemble.json")["shield"] | {"anchor": moved.record}
     rewritten(tmp_path, arrays=digest, shield=shield)
-    with pytest.raises(RunFolderError, match="must not have a shield of its own"):
+    with raises(RunFolderError, "bad-file", "shield"):
         load(tmp_path)
-    with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
+    with raises(Unreadable, "unreadable", "shield", "anchor"):
         compare(claim, tmp_path)
     equality = Equality(None, [[1.0, 1.0]], 1.0, name="one")
     answer = certify(bare, equality)
     data = build_certificate(bare, requirement=equality, certification=answer)
     sums = verdict(data).claim
-    with pytest.raises(Unreadable, match="the anchor has a field 'shield'"):
+    with raises(Unreadable, "unreadable", "shield", "anchor"):
         compare(sums, tmp_path)

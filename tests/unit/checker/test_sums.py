@@ -21,6 +21,7 @@ from cg4ai.rules.regions import Box
 from cg4ai_checker import Rejected, check
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 BOX = Box([0.0, 0.0], [1.0, 1.0])
 SHARES = np.array([[0.25, 0.75, 0.5, 0.5, 0.0]])
@@ -84,21 +85,21 @@ def test_what_sums_to_nothing_known_states_nothing_and_is_said_nothing_of() -> N
 
 
 @pytest.mark.parametrize(
-    ("stated", "words"),
+    ("stated", "code"),
     [
-        ([0, 0, 0, 1, 1], "not built so"),
-        ([0, 0, 0, 0, 0], "not built so"),
-        ([0, 0, 2, 2, 2], "numbered from 0"),
-        ([-1, -1, -1, -1, -1], "numbered from 0"),
-        ([0, 0, 1, 1, -1], "not built so"),
-        ([0, 0, 1, 1], "sum_group"),
+        ([0, 0, 0, 1, 1], "rejected"),
+        ([0, 0, 0, 0, 0], "rejected"),
+        ([0, 0, 2, 2, 2], "rejected"),
+        ([-1, -1, -1, -1, -1], "rejected"),
+        ([0, 0, 1, 1, -1], "rejected"),
+        ([0, 0, 1, 1], "shape"),
     ],
 )
-def test_groups_that_do_not_sum_to_one_are_rejected(stated: list[int], words: str) -> None:
+def test_groups_that_do_not_sum_to_one_are_rejected(stated: list[int], code: str) -> None:
     def change(claim: dict[str, Any], arrays: dict[str, Any]) -> None:
         arrays["sum_group"] = np.array(stated)
 
-    with pytest.raises(Rejected, match=words):
+    with raises(Rejected, code):
         check(cases.altered(bytes_of(grouped()), change))
 
 
@@ -106,7 +107,7 @@ def test_shares_that_miss_one_are_rejected_and_certificates_without_groups_are_r
     def spoil(claim: dict[str, Any], arrays: dict[str, Any]) -> None:
         arrays["part1.values"] = SHARES * 1.001
 
-    with pytest.raises(Rejected, match="not built so"):
+    with raises(Rejected, "rejected"):
         check(cases.altered(bytes_of(grouped()), spoil))
     older = check(cases.altered(bytes_of(grouped()), lambda claim, arrays: arrays.pop("sum_group")))
     assert older.claim.sums is None

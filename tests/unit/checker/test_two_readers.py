@@ -257,10 +257,9 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def folder(case: Case, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(case: Case, quick_disk: None) -> Iterator[Path]:
     """The case's folder, which is as it was afterwards."""
     kept = {path: path.read_bytes() for path in case.folder.iterdir()}
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
     yield case.folder
     for path, data in kept.items():
         path.write_bytes(data)

@@ -24,6 +24,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest, SeparatorDefaults
 from cg4ai.records import IntArray, PricingResult, SeparationResult
 from cg4ai.rules import Box, Linear, Requirement
+from raising import raises
 
 PLAIN = Settings(
     row_margin=0.0,
@@ -274,7 +275,7 @@ class TestLimits:
         assert 0 < fell < 0.01
 
     def test_without_any_member_there_is_a_clear_error(self) -> None:
-        with pytest.raises(SolverFailure, match="before every block had a member"):
+        with raises(SolverFailure, "solver-status", "member"):
             solve(problem(Scripted()), PLAIN)
 
     def test_a_block_without_members_is_no_mixture_either(self) -> None:
@@ -285,7 +286,7 @@ class TestLimits:
             [Scripted(lambda _: first_block)],
             Layout((np.array([0]), np.array([1]))),
         )
-        with pytest.raises(SolverFailure, match="before every block had a member"):
+        with raises(SolverFailure, "solver-status", "member"):
             solve(two, PLAIN)
 
 
@@ -315,7 +316,7 @@ class TestInterrupts:
             signal.raise_signal(signal.SIGINT)
             return []
 
-        with pytest.raises(Cg4aiError, match="before every block had a member") as caught:
+        with raises(Cg4aiError, "interrupted") as caught:
             solve(problem(Scripted(interrupted)), PLAIN)
         assert isinstance(caught.value, KeyboardInterrupt)
 

@@ -14,6 +14,7 @@ from cg4ai.colgen.result import MemberPruner
 from cg4ai.colgen.tolerances import FEASIBILITY_TOLERANCE
 from cg4ai.errors import InvalidSettings
 from cg4ai.settings import Settings
+from raising import raises
 
 
 def pruner_of(master: Any, share: float, *, blocks: int = 1) -> MemberPruner:
@@ -99,7 +100,7 @@ def _fields(solution: Any) -> dict[str, Any]:
 
 
 def test_lean_asks_for_the_masters_own_weights() -> None:
-    with pytest.raises(InvalidSettings, match="prune"):
+    with raises(InvalidSettings, "invalid-settings", "prune"):
         Settings(prune=0.1, final_weights="uniform")
-    with pytest.raises(InvalidSettings, match="prune must lie"):
+    with raises(InvalidSettings, "invalid-settings", "prune"):
         Settings(prune=-0.1, final_weights="vertex")

@@ -24,6 +24,7 @@ from cg4ai.protocols import MemberDefaults
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules import Box, Linear, Margin
 from cg4ai.rules.rows import LinearRows
+from raising import raises
 
 PLAIN = Settings(row_margin=0.0, final_weights="vertex")
 TWO = Layout((np.array([1]), np.array([0])))
@@ -139,16 +140,16 @@ class TestAdmission:
     def test_what_does_not_fit_is_refused(self) -> None:
         work = workspace(two_blocks())
         solution = priced(work, blocks=[1.0, 1.0])
-        with pytest.raises(InvalidInput, match="names block 2"):
+        with raises(InvalidInput, "range", "block 2"):
             work.admit(proposal([1.0], [2], [-1]), solution, charge_loss=True)
         wide = PricingResult(ConstantMembers([[1.0]], 3), np.zeros(1, int), np.full(1, -1))
-        with pytest.raises(InvalidInput, match="takes 3 inputs"):
+        with raises(InvalidInput, "shape"):
             work.admit(wide, solution, charge_loss=True)
         narrow = Problem(
             Supervised(np.zeros((1, 1)), np.zeros((1, 3))), [], [never()], Layout.single(3)
         )
         other = workspace(narrow)
-        with pytest.raises(InvalidInput, match="has 1 outputs, but its block 0 fills 3"):
+        with raises(InvalidInput, "shape", "block 0"):
             other.admit(proposal([1.0], [0], [-1]), priced(other, blocks=[1.0]), charge_loss=True)
 
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
@@ -194,7 +195,7 @@ class TestRows:
 
     def test_start_rows_of_no_requirement_are_refused(self) -> None:
         row = LinearRows(1, np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1), np.zeros(1, int))
-        with pytest.raises(InvalidInput, match="start rows name requirement 1, of 1"):
+        with raises(InvalidInput, "range"):
             one_block(Linear([[0.0]], [1.0], 0.0), start_rows=[row])
 
     def test_means_of_the_members_own_margins_need_one_block(self) -> None:
@@ -209,11 +210,11 @@ class TestRows:
         assert float(work.solve_master().weights @ [0.0, 3.0]) == pytest.approx(1.25)
 
     def test_start_members_that_do_not_fit_are_refused(self) -> None:
-        with pytest.raises(InvalidInput, match="takes 2 inputs"):
+        with raises(InvalidInput, "shape"):
             one_block(start=[(ConstantMembers([[1.0]], 2), np.zeros(1, int))])
-        with pytest.raises(InvalidInput, match="1 members came with 2 block numbers"):
+        with raises(InvalidInput, "shape"):
             one_block(start=[(constants([1.0]), np.zeros(2, int))])
-        with pytest.raises(InvalidInput, match="at least one pricer"):
+        with raises(InvalidInput, "empty"):
             Problem(one_block().objective, [], [], Layout.single(1))
 
 
@@ -289,7 +290,7 @@ class TestMixtures:
         work = workspace(two_blocks())
         work.add_columns(constants([1.0]), np.array([0]))
         assert not work.every_block_has_members
-        with pytest.raises(SolverFailure, match="no member yet"):
+        with raises(SolverFailure, "solver-status", "member"):
             work.whole_ensemble(np.ones(1))
 
     @pytest.mark.parametrize(

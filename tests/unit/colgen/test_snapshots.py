@@ -30,6 +30,7 @@ from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.records import IterationRecord
 from cg4ai.rules import Box, Concave, Linear, Margin, Pool, Requirement
 from cg4ai.runs.folder import Run
+from raising import raises
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 2))
@@ -259,14 +260,14 @@ def test_a_checkpoint_of_another_problem_or_with_gaps_is_refused() -> None:
     def other(*requirements: Any) -> CompiledProblem:
         return replace(problem, requirements=requirements)
 
-    with pytest.raises(RunFolderError, match="same requirements"):
+    with raises(RunFolderError, "altered"):
         snapshots.restore(snapshot, other(rules[0]), SETTINGS)
-    with pytest.raises(RunFolderError, match="of another kind"):
+    with raises(RunFolderError, "altered"):
         snapshots.restore(snapshot, other(Linear(X, [1.0, 1.0], 0.0), rules[1]), SETTINGS)
     for missing in ("rows0.inputs", "rows0.positions", "table", "master.weights"):
         arrays = {name: value for name, value in snapshot.arrays.items() if name != missing}
         torn = snapshots.Snapshot(snapshot.meta, arrays, snapshot.members)
-        with pytest.raises(RunFolderError, match="lacks"):
+        with raises(RunFolderError, "version", "lacks"):
             snapshots.restore(torn, problem, SETTINGS)
 
 

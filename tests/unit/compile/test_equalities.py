@@ -20,6 +20,7 @@ from cg4ai.members import CompletedMembers, ConstantMembers, NetworkArchitecture
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.rules import AffineBound, Box, Equality
+from raising import raises
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 2))
@@ -63,7 +64,7 @@ def test_members_that_do_not_keep_it_are_measured() -> None:
     assert found.worst_violation == pytest.approx(2.0)  # 1 against the input -1
     listed = Equality(X[:5], [1.0, 1.0, 1.0], AffineBound(0.0, [1.0, 0.0]))
     assert ensemble_of(constant).audit(listed).strength == "audited"
-    with pytest.raises(InvalidInput, match="lists no inputs to audit"):
+    with raises(InvalidInput, "unsupported"):
         ensemble_of(constant).audit(SUM.extend_to_all_inputs())
     sum_to_one = Equality(None, [1.0, 1.0, 1.0], 1.0)
     assert ensemble_of(constant).audit(sum_to_one).strength == "constructed"
@@ -85,8 +86,8 @@ def problem(layout: Layout, rule: Equality) -> Problem:
 
 
 def test_equalities_that_nothing_can_keep_are_refused_before_training() -> None:
-    with pytest.raises(InvalidInput, match="ties outputs of 2 blocks"):
+    with raises(InvalidInput, "infeasible"):
         cg4ai.solve(problem(Layout((np.array([0, 1]), np.array([2]))), SUM.extend_to_all_inputs()))
     wrong = Equality(None, [1.0, 1.0, 1.0], AffineBound(0.0, [1.0]))
-    with pytest.raises(InvalidInput, match="slope over 1 inputs"):
+    with raises(InvalidInput, "shape"):
         problem(Layout.single(3), wrong)

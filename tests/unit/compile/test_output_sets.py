@@ -13,6 +13,7 @@ from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules import Box, Equality, Linear, Ordered, Range, SumTo
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(120, 2))
@@ -81,22 +82,22 @@ def test_logits_can_be_bound() -> None:
 
 @pytest.mark.parametrize("members", ["network", "forest"])
 def test_probabilities_are_refused(members: str) -> None:
-    with pytest.raises(InvalidInput, match="scores='logit'"):
+    with raises(InvalidInput, "unsupported", "logit"):
         ConstrainedClassifier(members=members).fit(X, X[:, 0] > 0, requirements=[Range(0.1, 0.9)])
 
 
 @pytest.mark.parametrize(
-    ("rules", "words"),
+    ("rules", "code"),
     [
-        ([Range(0, 1), Equality(None, [1.0, 1.0, 1.0], 2.0)], "cannot both be kept"),
-        ([Range(0, 1), SumTo(5)], "allow sums in"),
-        ([Range(0, 1, [4])], "names output 4"),
-        ([Ordered((0, 1)), Range(2, 3, [0]), Range(0, 1, [1])], "contradict"),
+        ([Range(0, 1), Equality(None, [1.0, 1.0, 1.0], 2.0)], "infeasible"),
+        ([Range(0, 1), SumTo(5)], "infeasible"),
+        ([Range(0, 1, [4])], "unknown-name"),
+        ([Ordered((0, 1)), Range(2, 3, [0]), Range(0, 1, [1])], "infeasible"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_before_training(rules: list[Any], words: str) -> None:
+def test_what_cannot_be_kept_is_refused_before_training(rules: list[Any], code: str) -> None:
     model = ConstrainedRegressor()
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         model.fit(X, Y, requirements=rules)
 
 
@@ -104,7 +105,7 @@ def test_an_anchor_outside_the_set_is_refused() -> None:
     box = Linear(Box([-1, -1], [1, 1]), [0.0, 0.0, 1.0], 1.5, "<=")
     model = ConstrainedRegressor(random_state=0)
     problem = model.problem(X, Y, [Range(0, 1), box])
-    with pytest.raises(InvalidInput, match="anchor must keep"):
+    with raises(InvalidInput, "anchor", "anchor"):
         cg4ai.solve(replace(problem, anchor=np.array([0.5, 0.5, -1.0])), model.run_settings())
 
 
@@ -117,7 +118,7 @@ def test_outputs_can_be_named_as_the_columns_of_y() -> None:
     assert bool((outputs[:, 0] <= outputs[:, 1]).all())
     assert 0 <= outputs[:, 2].min() <= outputs[:, 2].max() <= 1
     assert model.audit(rules[0]).strength == "constructed"
-    with pytest.raises(InvalidInput, match="did you mean 'middle'"):
+    with raises(InvalidInput, "unknown-name", "middle"):
         model.problem(X, frame, [Ordered(["low", "midle"])])
-    with pytest.raises(InvalidInput, match="give positions"):
+    with raises(InvalidInput, "unknown-name"):
         model.problem(X, Y, [Ordered(["low", "middle"])])

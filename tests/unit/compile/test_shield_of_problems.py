@@ -20,6 +20,7 @@ from cg4ai.members import NetworkArchitecture, ShieldedMembers
 from cg4ai.members.shielded import ShieldedArchitecture
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Box, Linear, Probability
+from raising import raises
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 X = np.random.default_rng(0).uniform(-1, 1, (200, 2))
@@ -150,16 +151,16 @@ def test_a_rule_without_an_anchor_is_named_and_stays_with_the_master():
     assert [one.name for one in made.requirements] == ["impossible"]
     assert "no constant or affine anchor keeps impossible" in made.notes[0]
     rule = Linear(BOX, rows, [-1, -1, 0], "<=", name="impossible")
-    with pytest.raises(InvalidInput, match=r"asks for one: no constant .* at x = \["):
+    with raises(InvalidInput, "anchor"):
         solve(regression(rule), Settings(guarantee="shielded"))
 
 
 def test_a_given_anchor_is_used_or_refused():
     made = compiled(regression(CAP, anchor=[0.5, 0.0]))
     assert "constant anchor with room 0.5" in made.notes[0]
-    with pytest.raises(InvalidInput, match="the anchor does not keep cap"):
+    with raises(InvalidInput, "anchor", "anchor", "cap"):
         compiled(regression(CAP, anchor=[1.5, 0.0]))
-    with pytest.raises(InvalidInput, match="an anchor is 2 numbers"):
+    with raises(InvalidInput, "type", "anchor"):
         compiled(regression(CAP, anchor=[1.5, 0.0, 3.0]))
 
 
@@ -209,5 +210,5 @@ def test_an_objective_without_labels_refuses_pricers_that_fit_labels():
     def loss(outputs, inputs):
         return outputs.square().sum(-1)
 
-    with pytest.raises(InvalidInput, match="AffinePricer fits members to labels"):
+    with raises(InvalidInput, "unsupported", "AffinePricer"):
         Problem(Objective(BOX, loss, count=10), [], [AffinePricer(2, 2)], Layout.single(2))

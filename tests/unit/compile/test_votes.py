@@ -32,6 +32,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Box, DecisionRate, Linear, Margin, Monotone, Range
 from cg4ai.settings import Settings
+from raising import raises
 
 
 def people(count: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -167,7 +168,7 @@ def test_bounds_on_selection_rates() -> None:
 
 def test_votes_are_refused_of_regressors_and_of_objectives_without_labels() -> None:
     rule = DecisionRate(X, G, tolerance=0.1)
-    with pytest.raises(InvalidInput, match="use Rate"):
+    with raises(InvalidInput, "unsupported", "Rate"):
         ConstrainedRegressor().fit(X, X[:, :2], [rule])
     problem = Problem(
         objective=Supervised(X, X[:, :2]),
@@ -175,13 +176,13 @@ def test_votes_are_refused_of_regressors_and_of_objectives_without_labels() -> N
         pricers=[TreePricer(DecisionTreeClassifier())],
         layout=Layout.single(2),
     )
-    with pytest.raises(InvalidInput, match="no class labels"):
+    with raises(InvalidInput, "unsupported"):
         solve(problem)
 
 
 def test_of_many_classes_one_must_be_named() -> None:
     rule = DecisionRate(X, G, tolerance=0.1)
-    with pytest.raises(InvalidInput, match=r"of 3 classes .* give output="):
+    with raises(InvalidInput, "missing-argument"):
         ConstrainedClassifier().fit(X, np.digitize(X[:, 0], [0, 1]), [rule])
 
 
@@ -372,9 +373,9 @@ def test_ensembles_that_decided_by_a_hash_give_scores_and_no_decisions(tmp_path:
     model.save(tmp_path / "old")
     again = load(tmp_path / "old")
     assert again.predict([[2.0]]).tolist() == [[0.0, 2.0]]
-    with pytest.raises(InvalidInput, match="hash of its input"):
+    with raises(InvalidInput, "version"):
         again.decide([[2.0]])
-    with pytest.raises(InvalidInput, match="hash of its input"):
+    with raises(InvalidInput, "version"):
         again.audit(DecisionRate([[2.0], [1.0]], [0, 1], tolerance=0.1))
 
 
@@ -394,7 +395,7 @@ def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
     voters = affine(np.array([[[0.0, 1.0]]]), np.zeros((1, 2)))
     model = Ensemble((Part(voters, np.zeros(1, np.int64), np.ones(1)),), Layout.single(2))
     model.about["decisions"] = record
-    with pytest.raises(InvalidInput, match=r"decides|decisions need"):
+    with raises(InvalidInput, "bad-file", "decides"):
         model.decide([[2.0]])
 
 

@@ -12,39 +12,40 @@ import torch
 
 from cg4ai.data.arrays import as_matrix
 from cg4ai.errors import InvalidInput
+from raising import raises
 
 DAY = np.datetime64("2020-01-01")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "code"),
     [
-        (np.array([[DAY]]), "datetime64.*turn dates into numbers"),
-        (np.array([[DAY]], dtype=object), "datetime64 entries; turn dates"),
-        (np.array([[np.timedelta64(1, "s")]]), "timedelta64.*turn dates"),
-        ([[datetime(2020, 1, 1), 1.0]], "datetime entries; turn dates"),
-        ([[date(2020, 1, 1), 1.0]], "date entries; turn dates"),
-        (pd.DataFrame({"a": pd.to_datetime(["2020-01-01"])}), "turn dates"),
-        (pd.DataFrame({"a": pd.to_datetime(["2020-01-01"]), "b": [1.0]}), "turn dates"),
-        (np.array([[1j]]), "complex128; give real and imaginary parts"),
-        (np.array([[1j]], dtype=object), "must hold real numbers"),
-        (torch.zeros(1, 1, dtype=torch.complex64), "complex64"),
-        (torch.zeros(1, 1, device="meta"), "device 'meta'"),
-        ([["1"]], "encode text"),
-        ([[b"1"]], "encode text"),
-        (np.array([["a", 1]], dtype=object), "str entries; encode text"),
-        ([[{}]], "must hold real numbers"),
-        ([[10**400, 1.0]], "must hold real numbers"),
-        (np.zeros((1, 1), "V4"), "must hold real numbers"),
-        ([[None]], "must be finite"),
-        ([[1, 2], [3]], "unequal length"),
-        (3, "a single number"),
-        ([1.0], r"reshape\(1, -1\)"),
-        (np.zeros((2, 1, 2, 2)), r"flatten each input.*nn\.Unflatten"),
+        (np.array([[DAY]]), "type"),
+        (np.array([[DAY]], dtype=object), "type"),
+        (np.array([[np.timedelta64(1, "s")]]), "type"),
+        ([[datetime(2020, 1, 1), 1.0]], "type"),
+        ([[date(2020, 1, 1), 1.0]], "type"),
+        (pd.DataFrame({"a": pd.to_datetime(["2020-01-01"])}), "type"),
+        (pd.DataFrame({"a": pd.to_datetime(["2020-01-01"]), "b": [1.0]}), "type"),
+        (np.array([[1j]]), "type"),
+        (np.array([[1j]], dtype=object), "type"),
+        (torch.zeros(1, 1, dtype=torch.complex64), "type"),
+        (torch.zeros(1, 1, device="meta"), "type"),
+        ([["1"]], "type"),
+        ([[b"1"]], "type"),
+        (np.array([["a", 1]], dtype=object), "type"),
+        ([[{}]], "type"),
+        ([[10**400, 1.0]], "type"),
+        (np.zeros((1, 1), "V4"), "type"),
+        ([[None]], "not-finite"),
+        ([[1, 2], [3]], "shape"),
+        (3, "shape"),
+        ([1.0], "shape"),
+        (np.zeros((2, 1, 2, 2)), "shape"),
     ],
 )
-def test_what_is_no_matrix_of_numbers_is_refused_in_one_line(given: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message) as caught:
+def test_what_is_no_matrix_of_numbers_is_refused_in_one_line(given: Any, code: str) -> None:
+    with raises(InvalidInput, code) as caught:
         as_matrix(given, "inputs")
     assert "\n" not in str(caught.value)
 

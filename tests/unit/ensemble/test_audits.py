@@ -13,6 +13,7 @@ from cg4ai.ensemble.audit import audit
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Box, Pool
+from raising import raises
 
 
 class Affine:
@@ -108,7 +109,7 @@ def test_regions_are_attacked_and_the_effort_is_stated(separator: Any) -> None:
 
 
 def test_sizes_must_fit() -> None:
-    with pytest.raises(InvalidInput, match="made for 3 outputs"):
+    with raises(InvalidInput, "shape"):
         audit(Linear(X, [1.0, 0.0, 0.0], 0.0), affine(MATRIX))
-    with pytest.raises(InvalidInput, match="inputs with 2 features, but the predictor takes 3"):
+    with raises(InvalidInput, "shape"):
         audit(Linear(X[:, :2], [1.0, 0.0], 0.0), affine(MATRIX))

@@ -28,6 +28,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.rules import Linear
 from cg4ai.runs import files
 from cg4ai.seeds import generator
+from raising import raises
 
 RNG = np.random.default_rng(2)
 X = RNG.normal(size=(9, 3))
@@ -125,19 +126,19 @@ def test_tensors_give_tensors_and_tables_give_arrays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "message"),
+    ("inputs", "code"),
     [
-        (X[:, :2], "have 2 features, this ensemble takes 3"),
-        (X[0], r"reshape\(1, -1\)"),
+        (X[:, :2], "shape"),
+        (X[0], "shape"),
         (np.zeros((0, 3)), "empty"),
-        (np.full((1, 3), np.nan), "finite"),
-        ([["a", "b", "c"]], "real numbers"),
-        (pd.DataFrame({"a": ["x"], "b": [1.0], "c": [2.0]}), "encode text"),
-        (np.zeros((1, 3), complex), "real numbers"),
+        (np.full((1, 3), np.nan), "not-finite"),
+        ([["a", "b", "c"]], "type"),
+        (pd.DataFrame({"a": ["x"], "b": [1.0], "c": [2.0]}), "type"),
+        (np.zeros((1, 3), complex), "type"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_inputs_that_do_not_fit_are_refused(inputs: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         mixed_kinds().predict(inputs)
 
 
@@ -191,36 +192,36 @@ def test_one_block_may_name_its_outputs_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "weights", "message"),
+    ("blocks", "weights", "code"),
     [
-        ([0, 0], [0.5, 0.4], "sum to one"),
-        ([0, 0], [1.5, -0.5], "not be negative"),
-        ([0, 0], [np.nan, 0.5], "sum to one"),
-        ([0, 0], [1.0], "as many"),
-        ([0], [1.0], "as many"),
-        ([0, 1], [1.0, 1.0], "names block 1, of 1"),
-        ([0, -1], [0.5, 0.5], "names block -1"),
+        ([0, 0], [0.5, 0.4], "range"),
+        ([0, 0], [1.5, -0.5], "range"),
+        ([0, 0], [np.nan, 0.5], "range"),
+        ([0, 0], [1.0], "shape"),
+        ([0], [1.0], "shape"),
+        ([0, 1], [1.0, 1.0], "range"),
+        ([0, -1], [0.5, 0.5], "range"),
     ],
 )
 def test_weights_and_blocks_that_make_no_mixture_are_refused(
-    blocks: list[int], weights: list[float], message: str
+    blocks: list[int], weights: list[float], code: str
 ) -> None:
     part = Part(networks(2), np.array(blocks), np.array(weights))
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         Ensemble((part,), Layout.single(2))
 
 
 def test_members_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="at least one member"):
+    with raises(InvalidInput, "empty"):
         Ensemble((), Layout.single(2))
-    with pytest.raises(InvalidInput, match="have 2 outputs and must fill 3"):
+    with raises(InvalidInput, "shape"):
         single(networks(1), [1.0], outputs=3)
     half = np.array([0.5])
     zero = np.zeros(1, np.int64)
     other = ConstantMembers([[1.0, 1.0]], 4)
-    with pytest.raises(InvalidInput, match="same inputs"):
+    with raises(InvalidInput, "shape"):
         Ensemble((Part(networks(1), zero, half), Part(other, zero, half)), Layout.single(2))
-    with pytest.raises(InvalidInput, match="sum to one"):  # a block without members
+    with raises(InvalidInput, "range"):  # a block without members
         Ensemble((Part(networks(1), zero, np.ones(1)),), Layout((np.array([0]), np.array([1]))))
 
 
@@ -240,11 +241,11 @@ def test_fuse_makes_one_network_of_a_mixture_of_networks() -> None:
     with torch.no_grad():
         values = fused(torch.as_tensor(X)).numpy()
     np.testing.assert_allclose(values, ensemble.predict(X), rtol=1e-10, atol=1e-12)
-    with pytest.raises(InvalidInput, match="as_module"):
+    with raises(InvalidInput, "unsupported", "as_module"):
         mixed_kinds().fuse()
-    with pytest.raises(InvalidInput, match="as_module"):
+    with raises(InvalidInput, "unsupported", "as_module"):
         _differentiable_blocks().fuse()
-    with pytest.raises(InvalidInput, match="only networks can be fused, got ConstantMembers"):
+    with raises(InvalidInput, "unsupported", "ConstantMembers"):
         single(ConstantMembers([[1.0, 2.0]], 3), [1.0]).fuse()
 
 
@@ -280,25 +281,25 @@ class TestFiles:
 
     def test_a_users_module_needs_its_factory(self, tmp_path: Path) -> None:
         folder = mixed_kinds().save(tmp_path)
-        with pytest.raises(InvalidInput, match="own"):
+        with raises(InvalidInput, "missing-factory", "own"):
             cg4ai.load(folder)
 
     def test_a_folder_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
-        with pytest.raises(RunFolderError, match="file"):
+        with raises(RunFolderError, "bad-file", "file"):
             single(networks(1), [1.0]).save(tmp_path / "file" / "inside")
 
     def test_folders_without_an_ensemble_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(RunFolderError, match="holds no ensemble"):
+        with raises(RunFolderError, "bad-file", "ensemble"):
             cg4ai.load(tmp_path)
-        with pytest.raises(RunFolderError, match="holds no ensemble"):
+        with raises(RunFolderError, "bad-file", "ensemble"):
             cg4ai.load(tmp_path / "nowhere")
         for content in ("[]", '{"format": "cg4ai-ensemble", "version": 1}'):
             (tmp_path / "ensemble.json").write_text(content)
-            with pytest.raises(RunFolderError, match="this version of cg4ai did not write it"):
+            with raises(RunFolderError, "bad-file", "version"):
                 cg4ai.load(tmp_path)
         files.write_json(tmp_path / "ensemble.json", {"format": "other"})
-        with pytest.raises(RunFolderError, match="has the format 'other'"):
+        with raises(RunFolderError, "bad-file", "other"):
             cg4ai.load(tmp_path)
 
     def change(self, folder: Path, **values: Any) -> None:
@@ -315,7 +316,7 @@ class TestFiles:
     def test_other_formats_are_refused(self, version: Any, tmp_path: Path) -> None:
         folder = blocks().save(tmp_path)
         self.change(folder, version=version)
-        with pytest.raises(RunFolderError, match="use the version of cg4ai that wrote it"):
+        with raises(RunFolderError, "version"):
             cg4ai.load(folder)
 
     @pytest.mark.parametrize(
@@ -337,7 +338,7 @@ class TestFiles:
     def test_damage_is_named(self, wrong: dict[str, Any], tmp_path: Path) -> None:
         folder = blocks().save(tmp_path)
         self.change(folder, **wrong)
-        with pytest.raises(RunFolderError, match=r"ensemble\.json is damaged"):
+        with raises(RunFolderError, "bad-file", "ensemble.json"):
             cg4ai.load(folder)
 
     def test_files_cut_short_or_missing_are_named(self, tmp_path: Path) -> None:
@@ -345,10 +346,10 @@ class TestFiles:
             folder = blocks().save(tmp_path / name.replace(".", "-"))
             path = folder / name
             path.write_bytes(path.read_bytes()[:-7])
-            with pytest.raises(RunFolderError, match=name.replace(".", r"\.")):
+            with raises(RunFolderError, "bad-file", name):
                 cg4ai.load(folder)
             path.unlink()
-            with pytest.raises(RunFolderError, match=r"ensemble|members"):
+            with raises(RunFolderError, "bad-file"):
                 cg4ai.load(folder)
 
 

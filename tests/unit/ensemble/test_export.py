@@ -36,6 +36,7 @@ from cg4ai.protocols import Members
 from cg4ai.rules import Ball, Box, Concave, Equality, Linear, Polytope, Range, SumTo
 from cg4ai.rules.guards import guard_of
 from cg4ai.rules.output_sets import join_output_rules
+from raising import raises
 
 # shields are asked outside their regions too
 pytestmark = pytest.mark.filterwarnings("ignore::cg4ai.errors.OutsideRegion")
@@ -242,7 +243,7 @@ def test_trees_of_another_shape_are_loaded_whole() -> None:
         key: torch.full_like(tensor, 99) if key.endswith("left") else tensor
         for key, tensor in deep.as_module().state_dict().items()
     }
-    with pytest.raises(InvalidInput, match="later nodes"):
+    with raises(InvalidInput, "range"):
         shallow.load_state_dict(broken)
 
 
@@ -305,7 +306,7 @@ def test_single_precision_says_that_nothing_is_guaranteed(name: str) -> None:
     np.testing.assert_allclose(found, ensemble.predict(X.astype(np.float32)), rtol=1e-5, atol=1e-5)
     assert module.double()(x).dtype == torch.float64
     for lower in (nn.Module.half, nn.Module.bfloat16):
-        with pytest.raises(InvalidInput, match="use float32"):
+        with raises(InvalidInput, "unsupported"):
             lower(module)
     assert module(x).dtype == torch.float64  # what is refused changes nothing
 
@@ -337,7 +338,7 @@ def test_members_that_say_nothing_of_their_tensors_are_refused() -> None:
         def outputs(self, inputs: torch.Tensor) -> torch.Tensor:
             return inputs[None]
 
-    with pytest.raises(InvalidInput, match="Opaque cannot become part of a torch module"):
+    with raises(InvalidInput, "unsupported"):
         single(Opaque()).as_module()  # type: ignore[arg-type]
 
 

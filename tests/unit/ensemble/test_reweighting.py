@@ -14,6 +14,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Part
 from cg4ai.rules import Box, DecisionRate, Linear
+from raising import raises
 
 
 def mixture(values: Any, weights: Any) -> Ensemble:
@@ -69,11 +70,11 @@ def test_what_weights_cannot_do_is_named() -> None:
         Linear([[0.0]], [0.0, 1.0], 0.6, name="other"),
         Linear([[0.0]], [1.0, 1.0], 0.5, name="spare"),
     ]
-    with pytest.raises(InvalidInput, match=r"2 together: one: input 0.*other.*train further"):
+    with raises(InvalidInput, "infeasible"):
         before.patch(rules)
-    with pytest.raises(InvalidInput, match="lists no inputs"):
+    with raises(InvalidInput, "unsupported"):
         before.patch(Linear(Box([0.0], [1.0]), [1.0, 0.0], 0.1))
-    with pytest.raises(InvalidInput, match="nothing to patch"):
+    with raises(InvalidInput, "empty"):
         before.patch([])
 
 
@@ -85,7 +86,7 @@ def test_decisions_stay_as_they_are_and_rules_on_them_are_not_patched() -> None:
     equal = DecisionRate(x, [0, 0, 1, 1], tolerance=0.1)
     higher = Linear([[1.0]], [0.0, 1.0], 1.8)
     plain = Ensemble((part,), Layout.single(2))
-    with pytest.raises(InvalidInput, match="trained without such a rule"):
+    with raises(InvalidInput, "unsupported"):
         plain.patch([equal, higher])
     about = {"decisions": {"weights": [1.0, 0.0], "offsets": [0.0, 0.0], "agreement": False}}
     made = Ensemble((part,), Layout.single(2), about=about).patch([equal, higher], inputs=x)
@@ -93,7 +94,7 @@ def test_decisions_stay_as_they_are_and_rules_on_them_are_not_patched() -> None:
     assert made.ensemble.audit(higher).holds
     assert len(made.changes.answers) == 0
     assert made.changes.largest > 0
-    with pytest.raises(InvalidInput, match="not patched"):
+    with raises(InvalidInput, "unsupported"):
         made.ensemble.patch([DecisionRate(x[[0, 1, 3]], [0, 0, 1], tolerance=0.1), higher])
     same = made.ensemble.patch(equal).ensemble
     np.testing.assert_allclose(same.predict(x), made.ensemble.predict(x), atol=1e-12)

@@ -39,6 +39,7 @@ from cg4ai.rules import (
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.regions import Ball, Box
 from cg4ai.runs import files
+from raising import raises
 
 UNIT = Box([0.0, 0.0], [1.0, 1.0])
 
@@ -249,7 +250,7 @@ def test_the_anchor_is_checked_in_closed_form(region: Box | Ball, worst: float) 
         [1.0, 3.0], Linear(region, KnownProducts(), [worst + 0.5, 99], "<=")
     )
     assert room.checks[0].room == pytest.approx(0.5)
-    with pytest.raises(InvalidInput, match=r"does not keep Linear: at x = .* rule 0 is missed by"):
+    with raises(InvalidInput, "anchor", "rule 0", "Linear"):
         mixture.apply_shield([1.0, 3.0], Linear(region, KnownProducts(), [worst - 0.5, 99], "<="))
 
 
@@ -269,7 +270,7 @@ def test_quadratic_rules_are_restored_by_the_smallest_step(tmp_path: Path) -> No
     np.testing.assert_array_equal(again.predict(inputs), explained.outputs)
     module = shielded.as_module()
     np.testing.assert_allclose(module(torch.as_tensor(inputs)).detach(), explained.outputs)
-    with pytest.raises(InvalidInput, match="the anchor does not keep disc"):
+    with raises(InvalidInput, "anchor", "anchor", "disc"):
         identity().apply_shield([1.0, 1.0], disc)
 
 
@@ -301,7 +302,7 @@ def test_an_affine_anchor_is_checked_by_closed_form() -> None:
     explained = shielded.predict(np.array([[0.9, 0.1]]), explain=True)
     assert explained.theta == pytest.approx((0.9 - 0.6) / (0.9 - 0.21))
     bad = affine(np.array([[[0.4, 0.0], [0.3, 0.0]]]), np.zeros((1, 2)))
-    with pytest.raises(InvalidInput, match="does not keep"):
+    with raises(InvalidInput, "anchor"):
         identity().apply_shield(bad, rule)
 
 
@@ -335,29 +336,29 @@ def test_outside_the_region_nothing_is_changed_or_claimed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirement", "words"),
+    ("requirement", "code"),
     [
-        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), "Box, Ball or Polytope"),
-        (Rate(np.zeros((2, 2)), mean_at_most=1.0), "Box, Ball or Polytope"),
-        ([], "at least one"),
-        ([Linear(UNIT, [1.0, 0.0], 9.0, "<=")] * 2, "names of their own"),
-        (Linear(Box([0.0], [1.0]), [1.0, 0.0], 9.0, "<="), "1 features"),
+        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), "unsupported"),
+        (Rate(np.zeros((2, 2)), mean_at_most=1.0), "unsupported"),
+        ([], "empty"),
+        ([Linear(UNIT, [1.0, 0.0], 9.0, "<=")] * 2, "duplicate"),
+        (Linear(Box([0.0], [1.0]), [1.0, 0.0], 9.0, "<="), "shape"),
     ],
 )
-def test_what_cannot_be_shielded_is_refused(requirement: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_what_cannot_be_shielded_is_refused(requirement: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         identity().apply_shield([0.0, 0.0], requirement)
 
 
 def test_anchors_of_the_wrong_kind_are_refused() -> None:
     rule = Linear(UNIT, [1.0, 0.0], 9.0, "<=")
-    with pytest.raises(InvalidInput, match="the anchor must be"):
+    with raises(InvalidInput, "shape", "anchor"):
         identity().apply_shield([0.0, 0.0, 0.0], rule)
-    with pytest.raises(InvalidInput, match="a stack of 2"):
+    with raises(InvalidInput, "anchor"):
         identity().apply_shield(ConstantMembers(np.zeros((2, 2)), 2), rule)
-    with pytest.raises(InvalidInput, match="maps 3 inputs"):
+    with raises(InvalidInput, "shape"):
         identity().apply_shield(ConstantMembers(np.zeros((1, 2)), 3), rule)
-    with pytest.raises(InvalidInput, match="cannot be fused"):
+    with raises(InvalidInput, "unsupported"):
         identity().apply_shield([0.0, 0.0], rule).fuse()
 
 
@@ -366,7 +367,7 @@ def test_an_anchor_behind_a_shield_of_its_own_is_refused() -> None:
     moved = Linear(Box([0.3, 0.3], [0.300001, 0.300001]), [1.0, 0.0], 3.0, ">=", name="moved")
     anchor = one(ConstantMembers(np.array([[0.1, 0.1]]), 2)).apply_shield([4.0, 0.0], moved)
     assert anchor.predict(np.full((1, 2), 0.3000005))[0, 0] > 2
-    with pytest.raises(InvalidInput, match="must not have a shield of its own"):
+    with raises(InvalidInput, "anchor"):
         identity().apply_shield(anchor, caps())
 
 
@@ -404,11 +405,11 @@ def test_a_shield_that_is_lost_or_damaged_is_missed(tmp_path: Path) -> None:
             rest = {key: array for key, array in stored.items() if key != name}
             digest = files.write_arrays(folder / "members.safetensors", rest)
             files.write_json(folder / "ensemble.json", record | {"arrays": digest})
-            with pytest.raises(RunFolderError, match=r"ensemble\.json is damaged"):
+            with raises(RunFolderError, "bad-file", "ensemble.json"):
                 cg4ai.load(folder)
     broken = stored | {"guard.0.limit": np.array([-1.0, -1])}
     files.write_arrays(folder / "members.safetensors", broken)
-    with pytest.raises(RunFolderError, match=r"members\.safetensors is damaged"):
+    with raises(RunFolderError, "bad-file", "members.safetensors"):
         cg4ai.load(folder)
 
 
@@ -416,7 +417,7 @@ def test_rules_in_python_are_given_again(tmp_path: Path) -> None:
     rule = Linear(UNIT, Products(), [0.5, 0.7], "<=")
     shielded = identity().apply_shield([0.0, 0.0], rule)
     shielded.save(tmp_path / "run")
-    with pytest.raises(InvalidInput, match="give the requirement again"):
+    with raises(InvalidInput, "missing-factory"):
         load(tmp_path / "run")
     again = load(tmp_path / "run", factories={"Linear": rule})
     x = np.array([[0.9, 0.9], [0.1, 0.2]])
@@ -487,7 +488,7 @@ def test_claims_are_saved_and_do_not_pass_to_another_mixture(tmp_path: Path) -> 
     stale = Ensemble(networks().parts, mixture.layout, about=mixture.about)
     assert stale.predict(inputs, explain=True).labels.tolist() == ["unverified"] * 2
     loaded.about["guarantees"].append({"strength": "sworn"})
-    with pytest.raises(InvalidInput, match="cannot be read"):
+    with raises(InvalidInput, "bad-file"):
         loaded.predict(inputs, explain=True)
 
 
@@ -504,20 +505,20 @@ def test_claims_about_the_mixture_end_where_the_shield_acts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirement", "inputs", "words"),
+    ("requirement", "inputs", "code"),
     [
-        (Rate(np.zeros((2, 2)), mean_at_most=1.0), None, "sum over many"),
-        (caps(), None, "give inputs"),
-        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), np.zeros((1, 2)), "lists its own"),
+        (Rate(np.zeros((2, 2)), mean_at_most=1.0), None, "unsupported"),
+        (caps(), None, "missing-argument"),
+        (Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), np.zeros((1, 2)), "conflict"),
     ],
 )
 def test_audits_that_label_nothing_are_refused(
-    requirement: Requirement, inputs: Any, words: str
+    requirement: Requirement, inputs: Any, code: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         record_audited(identity(), requirement, inputs=inputs)
     proof = cg4ai.certify(identity(), Linear(UNIT, [1.0, 0.0], 2.0, "<="))
-    with pytest.raises(InvalidInput, match="covers a region"):
+    with raises(InvalidInput, "unsupported"):
         record_certified(
             identity(), Linear(np.zeros((1, 2)), [1.0, 0.0], 1.0, "<="), certification=proof
         )
@@ -529,13 +530,13 @@ def test_only_a_proof_of_this_very_claim_is_recorded() -> None:
     proof = cg4ai.certify(mixture, cap)
     part = cg4ai.certify(mixture, cap, region=Box([0.0, 0.0], [0.5, 0.5]))
     broken = Linear(UNIT, [1.0, 0.0], 0.5, "<=", name="cap")
-    for ensemble, requirement, answer, words in (
-        (mixture, broken, cg4ai.certify(mixture, broken), "is refuted"),
-        (mixture, cap, part, "another mixture, region or rules"),
-        (mixture, Linear(UNIT, [1.0, 0.0], 1.9, "<=", name="cap"), proof, "or rules"),
-        (networks(), cap, proof, "another mixture"),
+    for ensemble, requirement, answer, code in (
+        (mixture, broken, cg4ai.certify(mixture, broken), "rejected"),
+        (mixture, cap, part, "altered"),
+        (mixture, Linear(UNIT, [1.0, 0.0], 1.9, "<=", name="cap"), proof, "altered"),
+        (networks(), cap, proof, "altered"),
     ):
-        with pytest.raises(InvalidInput, match=words):
+        with raises(InvalidInput, code):
             record_certified(ensemble, requirement, certification=answer)
     assert "guarantees" not in mixture.about
     record_certified(mixture, cap, certification=proof)
@@ -560,7 +561,7 @@ def test_claims_that_do_not_state_their_rules_are_refused() -> None:
     mixture = identity()
     prove(mixture, Linear(UNIT, [1.0, 0.0], 2.0, "<=", name="cap"))
     del mixture.about["guarantees"][0]["rules"]
-    with pytest.raises(InvalidInput, match="cannot be read \\('rules'\\)"):
+    with raises(InvalidInput, "bad-file", "rules"):
         mixture.predict([[0.4, 0.4]], explain=True)
 
 

@@ -20,6 +20,7 @@ from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Settings, StopRea
 from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.estimators.holdout import HeldOutPricer
 from cg4ai.rules import Box, Concave, Linear, Margin, Pool, Probability, Rate, Requirement
+from raising import raises
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),
@@ -173,11 +174,11 @@ def test_other_labels_go_by_position(names: Any) -> None:
 
 def test_labels_that_y_does_not_have_are_refused() -> None:
     X, y = two_moons()
-    with pytest.raises(InvalidInput, match=r"names label 1, which is not in y.*\[2, 3\]"):
+    with raises(InvalidInput, "unknown-name"):
         ConstrainedClassifier(**QUICK).fit(X, y + 2, [Probability(X[:2], [2, 1])])
-    with pytest.raises(InvalidInput, match="label 'maybe' is not in y"):
+    with raises(InvalidInput, "unknown-name", "maybe"):
         ConstrainedClassifier.requirement_labels(["yes", "maybe"], np.array(["no", "yes"])[y])
-    with pytest.raises(InvalidInput, match="must be below the number of classes"):
+    with raises(InvalidInput, "range"):
         ConstrainedClassifier(**QUICK).fit(
             X, np.array(["no", "yes"])[y], [Probability(X[:2], [0, 2])]
         )
@@ -253,15 +254,15 @@ def test_bad_requirements() -> None:
     model = ConstrainedClassifier(**QUICK)
     fits = Probability(X[:3], y[:3], at_least=0.9)
     wrong: tuple[tuple[Any, str], ...] = (
-        ([Probability(X[:3, :2], y[:3])], "2 features, but the predictor takes 3"),
-        ([Linear(X[:3], [1.0, 0.0, 0.0], 0.0)], "3 outputs, but the predictor has 2"),
-        (fits, r"write requirements=\[requirement\]"),
-        (np.ones(len(X)), "write sample_weight="),
-        ([fits, "always right"], "got str"),
-        ([fits, Linear(X[:1], np.eye(2)[y[0]], 0.5, "<=")], "contradict each other"),
+        ([Probability(X[:3, :2], y[:3])], "shape"),
+        ([Linear(X[:3], [1.0, 0.0, 0.0], 0.0)], "shape"),
+        (fits, "type"),
+        (np.ones(len(X)), "type"),
+        ([fits, "always right"], "type"),
+        ([fits, Linear(X[:1], np.eye(2)[y[0]], 0.5, "<=")], "infeasible"),
     )
-    for given, text in wrong:
-        with pytest.raises(InvalidInput, match=text):
+    for given, code in wrong:
+        with raises(InvalidInput, code):
             model.fit(X, y, given)
 
 
@@ -515,18 +516,18 @@ def test_probability_rules_need_probabilities() -> None:
     x = np.random.default_rng(0).normal(size=(30, 4))
     y = (x[:, 0] > 0).astype(int)
     rule = Probability(x[:3], y[:3], at_least=0.9)
-    with pytest.raises(InvalidInput, match="rule on probabilities, but the outputs are logits"):
+    with raises(InvalidInput, "unsupported"):
         ConstrainedClassifier(scores="logit").fit(x, y, requirements=[rule])
-    with pytest.raises(InvalidInput, match="the outputs are values"):
+    with raises(InvalidInput, "unsupported"):
         ConstrainedRegressor().fit(x, x[:, 0], requirements=[rule])
 
     def logits() -> nn.Module:
         return nn.Linear(4, 2)
 
-    with pytest.raises(InvalidInput, match="do not output probabilities"):
+    with raises(InvalidInput, "unsupported"):
         ConstrainedClassifier(members=logits).fit(x, y, requirements=[rule])
     other = Probability(x[:3], 1 - y[:3], at_least=0.9)
-    with pytest.raises(InvalidInput, match="no predictor of probabilities can keep these 2"):
+    with raises(InvalidInput, "infeasible"):
         ConstrainedClassifier().fit(x, y, requirements=[rule, other])
 
 
@@ -535,7 +536,7 @@ def test_a_requirement_with_other_columns_than_the_data_is_refused() -> None:
     x = pandas.DataFrame(np.random.default_rng(0).normal(size=(30, 2)), columns=["a", "b"])
     y = (x["a"] > 0).astype(int)
     rule = Probability(x[["b", "a"]][:3], y[:3], at_least=0.9)
-    with pytest.raises(InvalidInput, match="same columns in the same order"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedClassifier(**QUICK).fit(x, y, requirements=[rule])
     margin = Margin(x[:3], y[:3], at_least=0.1, form="member")
     with pytest.raises(InvalidInput):

@@ -17,6 +17,7 @@ from cg4ai import ConstrainedClassifier, ConstrainedRegressor, FitWarning, load
 from cg4ai.data import fit_with_requirements, predict_frame
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Box, Linear
+from raising import raises
 
 pandas = pytest.importorskip("pandas")
 QUICK: dict[str, Any] = {
@@ -84,7 +85,7 @@ def test_columns_of_numbers_may_have_any_type(model: Any, same: Any) -> None:
 )
 def test_missing_numbers_are_missing_whatever_stands_for_them(missing: Any) -> None:
     frame = changed(b=missing)
-    with pytest.raises(InvalidInput, match=r"contains NaN.*SimpleImputer"):
+    with raises(InvalidInput, "missing-values", "NaN", "SimpleImputer"):
         ConstrainedClassifier(**QUICK).fit(frame, GRADE)
     trees = QUICK | {"members": "tree"}
     one = ConstrainedClassifier(**trees).fit(frame, GRADE)
@@ -93,39 +94,39 @@ def test_missing_numbers_are_missing_whatever_stands_for_them(missing: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("column", "words"),
+    ("column", "what"),
     [
-        (DAYS, r"'b' \(dates\); turn dates into numbers"),
-        (DAYS.dt.tz_localize("UTC"), r"'b' \(dates\)"),
-        (DAYS - DAYS.min(), r"'b' \(dates\)"),
-        (DAYS.dt.date, r"'b' \(dates\)"),
-        (DAYS.dt.to_period("D"), r"'b' \(dates\)"),
-        (FRAME["b"].map(str), r"'b' \(text\); put a ColumnTransformer.*fit_with_requirements"),
-        (FRAME["b"].map(str).astype(object), r"'b' \(text\)"),
-        (FRAME["b"].map(str).astype("category"), r"'b' \(categories\); put a ColumnTransformer"),
-        (FRAME["a"].astype(complex), r"'b' \(complex numbers\)"),
-        (pandas.cut(FRAME["a"], 3), r"'b' \(categories\)"),
+        (DAYS, "dates"),
+        (DAYS.dt.tz_localize("UTC"), "dates"),
+        (DAYS - DAYS.min(), "dates"),
+        (DAYS.dt.date, "dates"),
+        (DAYS.dt.to_period("D"), "dates"),
+        (FRAME["b"].map(str), "text"),
+        (FRAME["b"].map(str).astype(object), "text"),
+        (FRAME["b"].map(str).astype("category"), "categories"),
+        (FRAME["a"].astype(complex), "complex numbers"),
+        (pandas.cut(FRAME["a"], 3), "categories"),
     ],
 )
 def test_columns_that_hold_no_numbers_are_refused_by_name(
-    model: Any, column: Any, words: str
+    model: Any, column: Any, what: str
 ) -> None:
     for act in (lambda X: ConstrainedClassifier(**QUICK).fit(X, GRADE), model.predict):
-        with pytest.raises(InvalidInput, match=words):
+        with raises(InvalidInput, "type", f"'b' ({what})"):
             act(changed(b=column))
 
 
 def test_all_of_them_are_named_at_once() -> None:
     frame = changed(when=DAYS, city="Rome")
-    with pytest.raises(InvalidInput, match=r"'when' \(dates\), 'city' \(text\); turn.*; put a"):
+    with raises(InvalidInput, "type", "when", "city"):
         ConstrainedClassifier(**QUICK).fit(frame, GRADE)
-    with pytest.raises(InvalidInput, match="X holds dates"):
+    with raises(InvalidInput, "type"):
         ConstrainedClassifier(**QUICK).fit(DAYS.to_numpy()[:, None], GRADE)
 
 
 def test_a_name_that_stands_twice_is_refused() -> None:
     twice = pandas.concat([FRAME, FRAME[["a"]]], axis=1)
-    with pytest.raises(InvalidInput, match="column 'a' more than once"):
+    with raises(InvalidInput, "duplicate"):
         ConstrainedClassifier(**QUICK).fit(twice, GRADE)
 
 
@@ -142,10 +143,10 @@ def test_other_columns_are_refused_by_the_model_its_rules_and_its_ensemble(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         model.predict(wrong)
-    with pytest.raises(InvalidInput, match="give the same columns in the same order"):
+    with raises(InvalidInput, "conflict"):
         model.ensemble_.predict(wrong)
     rule = Linear(wrong[:2], [1.0, 0.0], 0.5)
-    with pytest.raises(InvalidInput, match="give the same columns in the same order"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedClassifier(**QUICK).fit(FRAME, GRADE, requirements=[rule])
 
 
@@ -153,7 +154,7 @@ def test_a_saved_ensemble_knows_its_columns(model: Any, tmp_path: Path) -> None:
     model.ensemble_.save(tmp_path)
     again = load(tmp_path)
     np.testing.assert_array_equal(again.predict(FRAME), model.predict_proba(FRAME))
-    with pytest.raises(InvalidInput, match="what this ensemble was trained on has"):
+    with raises(InvalidInput, "conflict"):
         again.predict(FRAME[["c", "b", "a"]])
 
 
@@ -173,14 +174,12 @@ def test_missing_targets_are_counted_and_found(dtype: str) -> None:
     lacking = GRADE.astype(dtype).where(FRAME["b"] > 0)
     first = int(np.flatnonzero(FRAME["b"] == 0)[0])
     count = int((FRAME["b"] == 0).sum())
-    with pytest.raises(
-        InvalidInput, match=f"y has {count} missing values, the first in row {first}"
-    ):
+    with raises(InvalidInput, "missing-values", count, first):
         ConstrainedClassifier(**QUICK).fit(FRAME, lacking)
 
 
 def test_dates_are_no_targets() -> None:
-    with pytest.raises(InvalidInput, match="y holds dates"):
+    with raises(InvalidInput, "type"):
         ConstrainedRegressor(**QUICK).fit(FRAME, DAYS)
 
 
@@ -258,5 +257,5 @@ def test_pipelines_predict_frames_of_raw_rows() -> None:
     assert frame.index.equals(ROWS)
     np.testing.assert_array_equal(frame["probability good"], fitted.predict_proba(raw)[:, 1])
     assert frame.loc[raw["city"] == "Rome", "probability good"].max() <= 0.8 + 1e-9
-    with pytest.raises(InvalidInput, match="got LinearRegression"):
+    with raises(InvalidInput, "type", "LinearRegression"):
         predict_frame(LinearRegression(), raw)

@@ -32,6 +32,7 @@ from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
 from cg4ai.rules import Box, Linear, Margin, Monotone, Probability
 from cg4ai_checker.verify import check
+from raising import raises
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),
@@ -219,32 +220,32 @@ def test_trees_lines_and_networks_stand_behind_one_shield(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("members", "text"),
+    ("members", "code"),
     [
-        ("netwrok", "did you mean 'network'"),
-        ([], "members is empty"),
-        (3, "members cannot be made from 3"),
-        ([None], "members cannot be made from None"),
-        ("affine", "set scores='logit'"),
-        (DecisionTreeClassifier, r"give an instance, DecisionTreeClassifier\(\)"),
-        (DecisionTreeRegressor(), "is a regressor.*give a classifier"),
-        (SVC(), "SVC cannot become a member"),
-        (KMeans(), "neither a classifier nor a regressor"),
-        (lambda: nn.Linear(5, 3), "5|shape"),
+        ("netwrok", "unknown-name"),
+        ([], "empty"),
+        (3, "unknown-name"),
+        ([None], "unknown-name"),
+        ("affine", "conflict"),
+        (DecisionTreeClassifier, "unknown-name"),
+        (DecisionTreeRegressor(), "conflict"),
+        (SVC(), "unsupported"),
+        (KMeans(), "type"),
+        (lambda: nn.Linear(5, 3), "unsupported"),
     ],
 )
-def test_kinds_that_do_not_fit_are_refused_before_training(members: Any, text: str) -> None:
+def test_kinds_that_do_not_fit_are_refused_before_training(members: Any, code: str) -> None:
     X, y = classes()
-    with pytest.raises(InvalidInput, match=text):
+    with raises(InvalidInput, code):
         ConstrainedClassifier(members=members, **QUICK).problem(X, y)
 
 
 def test_kinds_and_scores_must_agree() -> None:
     X, y = classes()
     for members in ("stump", "tree", RandomForestClassifier()):
-        with pytest.raises(InvalidInput, match="probabilities: set scores='probability'"):
+        with raises(InvalidInput, "conflict", "probability"):
             ConstrainedClassifier(members=members, scores="logit").problem(X, y)
-    with pytest.raises(InvalidInput, match="is a classifier, y holds numbers"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedRegressor(members=DecisionTreeClassifier()).problem(*values())
 
 
@@ -258,7 +259,7 @@ def test_a_model_fitted_with_a_lambda_is_pickled_without_it() -> None:
         model.fit(inputs, inputs[:, 0])
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict(inputs), model.predict(inputs))
-    with pytest.raises(InvalidInput, match="lost in a pickle"):
+    with raises(InvalidInput, "missing-factory"):
         again.fit(inputs, inputs[:, 0])
 
 
@@ -298,11 +299,11 @@ def test_models_that_are_fitted_already_are_members_to_start_from() -> None:
     known = HistGradientBoostingClassifier(max_iter=5).fit(inputs, names)
     both = ConstrainedClassifier(members=[known, "network"]).problem(inputs, names)
     assert len(both.start) == 2
-    with pytest.raises(InvalidInput, match="was fitted to the labels"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedClassifier(members=[known, "network"]).problem(inputs, y > 2)
-    with pytest.raises(InvalidInput, match="takes 6 inputs and gives 1 outputs; here there are 5"):
+    with raises(InvalidInput, "shape"):
         ConstrainedRegressor(members=[model, "tree"]).problem(inputs[:, :5], y)
-    with pytest.raises(InvalidInput, match="nothing to train beside them"):
+    with raises(InvalidInput, "empty"):
         ConstrainedRegressor(members=model).problem(inputs, y)
 
 

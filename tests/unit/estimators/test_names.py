@@ -9,6 +9,7 @@ from pandas import DataFrame
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Box, Difference, Linear, Margin, Probability, Rate
+from raising import raises
 
 QUICK: dict[str, Any] = {
     "members": "network",
@@ -80,18 +81,18 @@ def test_names_of_the_columns_of_y_are_names_of_outputs() -> None:
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(rule: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, "unknown-name", words):
         ConstrainedClassifier(**QUICK).fit(TABLE, Y, requirements=[rule()])
 
 
 def test_names_where_there_are_none_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="give positions"):
+    with raises(InvalidInput, "unknown-name"):
         ConstrainedClassifier(**QUICK).fit(
             X, Y, requirements=[Probability(Box({"income": (0, 1)}), "approve", 0.6)]
         )
-    with pytest.raises(InvalidInput, match="estimators know"):
+    with raises(InvalidInput, "unsupported"):
         _ = Box({"income": (0, 1)}).size
-    with pytest.raises(InvalidInput, match="lower <= upper"):
+    with raises(InvalidInput, "range"):
         Box({"income": (1, 0)})
-    with pytest.raises(InvalidInput, match="only a classifier knows"):
+    with raises(InvalidInput, "unsupported"):
         Probability(X[:2], "approve", 0.6).check(3, 2)

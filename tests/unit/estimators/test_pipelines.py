@@ -38,6 +38,7 @@ from cg4ai.rules import (
     Probability,
     Rate,
 )
+from raising import raises
 
 QUICK: dict[str, Any] = {
     "hidden": (6,),
@@ -125,7 +126,7 @@ def test_a_polytope_passes_through_steps_that_scale_and_shift(sign: float) -> No
     inside = region.contains(raw)
     assert 0.1 < inside.mean() < 0.9
     assert np.array_equal(inner.inputs.contains(pipeline[:-1].transform(raw)), inside)
-    with pytest.raises(InvalidInput, match="bend a feature"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(Linear(region, [0.0, 1.0], 0.2), scaled(FunctionTransformer(np.exp2)))
 
 
@@ -133,7 +134,7 @@ def test_equalities_in_pipelines() -> None:
     pipeline = scaled()
     constant = Equality(None, [1.0, 1.0], 1.0)
     assert transform_requirement(constant, pipeline) is constant
-    with pytest.raises(InvalidInput, match="depend on the input"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(
             Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 0.0, 0.0])), pipeline
         )
@@ -161,7 +162,7 @@ def test_a_ball_in_the_maximum_norm_is_a_box() -> None:
 )
 def test_boxes_through_steps_that_mix_or_turn_back_are_refused(step: Any) -> None:
     rule = Probability(Box([4.0, -2.2, 60.0], [6.0, -1.8, 140.0]), 1)
-    with pytest.raises(InvalidInput, match="do not map this box to a box"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(rule, scaled(step))
 
 
@@ -179,18 +180,18 @@ class FirstOutput:
 
 def test_what_cannot_pass_is_refused_with_the_way_out() -> None:
     X, y = data()
-    with pytest.raises(InvalidInput, match=r"ball of radius 1 .Euclidean norm.*use a Box"):
+    with raises(InvalidInput, "unsupported", "Box"):
         transform_requirement(Probability(Ball([5.0, -2.0, 100.0], 1.0), 1), scaled())
     functional = Linear(X[:3], FirstOutput(), 0.2)
-    with pytest.raises(InvalidInput, match="depend on the input"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(functional, scaled())
-    with pytest.raises(InvalidInput, match="Pipeline is needed, got StandardScaler"):
+    with raises(InvalidInput, "type", "StandardScaler"):
         transform_requirement(Probability(X[:3], y[:3]), StandardScaler())
-    with pytest.raises(InvalidInput, match="not fitted"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(
             Probability(X[:3], y[:3]), make_pipeline(StandardScaler(), GaussianNB())
         )
-    with pytest.raises(InvalidInput, match=r"last step .* got GaussianNB"):
+    with raises(InvalidInput, "type", "GaussianNB"):
         fit_with_requirements(make_pipeline(StandardScaler(), GaussianNB()), X, y, [])
 
 
@@ -239,7 +240,7 @@ def test_named_columns_reach_the_steps_by_name() -> None:
     )
     assert model[-1].audit_[0].holds
     assert (model.predict(frame.iloc[:5]) == y[:5]).all()
-    with pytest.raises(InvalidInput, match="2 features, the pipeline takes 3: age"):
+    with raises(InvalidInput, "shape"):
         transform_requirement(Probability(X[:5, :2], y[:5]), model)
 
 

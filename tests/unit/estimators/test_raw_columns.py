@@ -31,6 +31,7 @@ from cg4ai.rules import (
     Pool,
     Probability,
 )
+from raising import raises
 
 pandas = pytest.importorskip("pandas")
 QUICK: dict[str, Any] = {"steps": 60, "iteration_limit": 2, "random_state": 0, "restarts": 1}
@@ -91,12 +92,12 @@ def test_listed_rows_with_text_and_missing_values() -> None:
         inner: Any = transform_requirement(again, model)
         np.testing.assert_allclose(inner.points, model[:-1].transform(hard))
         assert model[-1].audit(inner).holds
-    with pytest.raises(InvalidInput, match=r"text or missing values.*fit_with_requirements"):
+    with raises(InvalidInput, "missing-values", "fit_with_requirements"):
         ConstrainedClassifier(**QUICK).fit(np.nan_to_num(FRAME[["income"]]), labels, [rule])
-    with pytest.raises(InvalidInput, match="has no column 'city'"):
+    with raises(InvalidInput, "unknown-name", "city"):
         transform_requirement(Probability(hard[["income", "debt", "code"]], labels[:8]), model)
     strange = hard.assign(city="Paris")
-    with pytest.raises(InvalidInput, match=r"do not take its inputs.*Paris"):
+    with raises(InvalidInput, "unsupported", "Paris"):
         transform_requirement(Probability(strange, labels[:8]), model)
 
 
@@ -121,7 +122,7 @@ def test_monotone_in_raw_columns_holds_for_raw_rows(sparse: float) -> None:
     low = model.predict(fresh)
     richer = fresh.assign(income=fresh["income"] * 1.5 + 10, debt=fresh["debt"] - 0.3)
     assert (model.predict(richer) >= low).all()
-    with pytest.raises(InvalidInput, match=r"give rows of them: transformed\(requirement, pipel"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(rule, model)
 
 
@@ -133,7 +134,7 @@ def test_curvature_needs_columns_that_are_linear_in_the_raw_one() -> None:
     steps = make_pipeline(columns(bent), StandardScaler(with_mean=False)).fit(FRAME)
     rising: Any = transform_requirement(Monotone({"debt": -1}), steps, FRAME)
     assert rising.features == {4: -1}
-    with pytest.raises(InvalidInput, match="turn back or bend with column 'debt'"):
+    with raises(InvalidInput, "unsupported", "debt"):
         transform_requirement(Curvature({"debt": -1}), steps, FRAME)
 
 
@@ -142,19 +143,19 @@ def test_curvature_needs_columns_that_are_linear_in_the_raw_one() -> None:
 def test_categories_have_no_order(name: str, rule: Any) -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
     asked = Linear(Box({name: (0, 1)}), [1.0], 2.0) if rule == "box" else rule({name: +1})
-    with pytest.raises(InvalidInput, match=f"column '{name}' holds categories"):
+    with raises(InvalidInput, "unsupported", name):
         transform_requirement(asked, steps, FRAME)
 
 
 def test_other_columns_that_cannot_be_named() -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    with pytest.raises(InvalidInput, match="did you mean 'income'"):
+    with raises(InvalidInput, "unknown-name", "income"):
         transform_requirement(Monotone({"incom": +1}), steps, FRAME)
-    with pytest.raises(InvalidInput, match="did you mean 'income'"):
+    with raises(InvalidInput, "unknown-name", "income"):
         transform_requirement(Linear(Box({"incom": (0, 1)}), [1.0], 2.0), steps, FRAME)
     squares = make_pipeline(SimpleImputer(), PolynomialFeatures(2))
     steps = make_pipeline(columns(squares), StandardScaler(with_mean=False)).fit(FRAME)
-    with pytest.raises(InvalidInput, match="turn back"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(Monotone({"debt": +1}), steps, FRAME)
 
 
@@ -177,7 +178,7 @@ def test_a_box_by_raw_names_holds_for_raw_rows() -> None:
     )
     assert model.predict(inside).max() <= 0.6 + 1e-4
     mixed = make_pipeline(columns(make_pipeline(SimpleImputer(), PCA(2))), PCA(2)).fit(FRAME)
-    with pytest.raises(InvalidInput, match="do not map this box to a box"):
+    with raises(InvalidInput, "unsupported"):
         transform_requirement(rule, mixed, FRAME)
 
 
@@ -233,26 +234,26 @@ def test_categories_that_are_numbers_are_named_by_a_set() -> None:
 @pytest.mark.parametrize(
     ("box", "words"),
     [
-        ({"city": "Olso"}, "category 'Olso' of column 'city'.*did you mean 'Oslo'"),
-        ({"code": {7}}, r"category 7 of column 'code'; there are .*2"),
-        ({"debt": "high"}, "category 'high' of column 'debt'"),
+        ({"city": "Olso"}, "Oslo"),
+        ({"code": {7}}, "code"),
+        ({"debt": "high"}, "high"),
     ],
 )
 def test_categories_that_the_data_do_not_have_are_refused(box: Any, words: str) -> None:
     steps = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, "unknown-name", words):
         transform_requirement(Linear(Box(box), [1.0], 2.0), steps, FRAME)
-    with pytest.raises(InvalidInput, match="give rows of the data"):
+    with raises(InvalidInput, "unknown-name"):
         transform_requirement(Linear(Box(box), [1.0], 2.0), steps)
 
 
 def test_categories_need_a_pipeline_that_encodes_them() -> None:
     numbers = FRAME[["debt", "code"]]
-    with pytest.raises(InvalidInput, match=r"names categories of 'code'.*fit_with_requirements"):
+    with raises(InvalidInput, "unsupported", "code", "fit_with_requirements"):
         ConstrainedRegressor(**QUICK).fit(
             numbers, Y, requirements=[Linear(Box({"code": {1}}), [1.0], 2.0)]
         )
-    with pytest.raises(InvalidInput, match="empty set"):
+    with raises(InvalidInput, "empty"):
         Box({"code": set()})
 
 
@@ -277,10 +278,10 @@ def test_categories_in_an_order_of_the_users_own_can_be_risen_with() -> None:
     assert (medium <= large).all()
     assert (small < large).any()
     fitted = make_pipeline(steps, StandardScaler()).fit(frame)
-    with pytest.raises(InvalidInput, match="'size' holds categories"):
+    with raises(InvalidInput, "unsupported", "size"):
         transform_requirement(Curvature({"size": +1}), fitted, frame)
     alphabet = ColumnTransformer([("size", OrdinalEncoder(), ["size"])])
-    with pytest.raises(InvalidInput, match=r"OrdinalEncoder\(categories="):
+    with raises(InvalidInput, "unsupported", "OrdinalEncoder"):
         transform_requirement(
             Monotone({"size": +1}), make_pipeline(alphabet, StandardScaler()).fit(frame), frame
         )
@@ -305,7 +306,7 @@ def test_listed_rows_may_have_categories_that_the_encoder_ignores() -> None:
     )
     assert model.predict(rows).max() <= 0.2 + 1e-6
     strict = make_pipeline(columns(), StandardScaler(with_mean=False)).fit(FRAME)
-    with pytest.raises(InvalidInput, match=r"strangers: .*unknown categories.*Paris"):
+    with raises(InvalidInput, "unsupported", "Paris"):
         transform_requirement(rule, strict, FRAME)
 
 
@@ -320,7 +321,7 @@ def test_parts_are_found_however_they_are_chosen() -> None:
     steps = make_pipeline(chosen, StandardScaler(with_mean=False)).fit(FRAME)
     inner: Any = transform_requirement(Monotone({"debt": +1}), steps, FRAME)
     assert inner.features == {1: 1}
-    with pytest.raises(InvalidInput, match="'code' holds categories"):
+    with raises(InvalidInput, "unsupported", "code"):
         transform_requirement(Monotone({"code": +1}), steps, FRAME)
     mask = ColumnTransformer(
         [("number", numbers, [False, True, True]), ("class", OrdinalEncoder(), [0])]
@@ -329,7 +330,7 @@ def test_parts_are_found_however_they_are_chosen() -> None:
     steps = make_pipeline(mask, StandardScaler()).fit(plain)
     inner = transform_requirement(Monotone({2: -1}), steps, plain)
     assert inner.features == {1: -1}
-    with pytest.raises(InvalidInput, match="feature 0 holds categories"):
+    with raises(InvalidInput, "unsupported", "feature 0"):
         transform_requirement(Monotone({0: +1}), steps, plain)
 
 

@@ -27,6 +27,7 @@ from cg4ai.rules import (
     Range,
     SumTo,
 )
+from raising import raises
 
 QUICK: dict[str, Any] = {"random_state": 0, "steps": 60, "iteration_limit": 2}
 generator = np.random.default_rng(0)
@@ -138,7 +139,7 @@ def test_names_of_columns() -> None:
     model = ConstrainedRegressor(**QUICK).fit(frame, Y, requirements=[Monotone({"a": 1})])
     assert model.audit_[0].strength == "constructed"
     assert model.audit(Monotone({"a": 1})).strength == "constructed"
-    with pytest.raises(InvalidInput, match="no column"):
+    with raises(InvalidInput, "unknown-name"):
         ConstrainedRegressor(**QUICK).fit(frame, Y, requirements=[Monotone({"e": 1})])
 
 
@@ -153,28 +154,28 @@ def test_region_rules_become_rows_beside_a_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "rule", "words"),
+    ("parameters", "rule", "code"),
     [
-        ({"activation": "gelu"}, Monotone({0: 1}), "monotone activation"),
-        ({"members": "affine"}, Monotone({0: 1}), "AffinePricer"),
-        ({"members": "stump"}, Monotone({0: 1}), "StumpPricer"),
-        ({}, Monotone({7: 1}), "names feature 7"),
-        ({}, Monotone({0: 1}, output=1), "names output 1"),
-        ({}, Monotone({0: 1}, ordered=True), "classes in order"),
+        ({"activation": "gelu"}, Monotone({0: 1}), "unsupported"),
+        ({"members": "affine"}, Monotone({0: 1}), "unsupported"),
+        ({"members": "stump"}, Monotone({0: 1}), "unsupported"),
+        ({}, Monotone({7: 1}), "range"),
+        ({}, Monotone({0: 1}, output=1), "range"),
+        ({}, Monotone({0: 1}, ordered=True), "unsupported"),
     ],
 )
 def test_what_cannot_be_kept_is_refused_before_training(
-    parameters: dict[str, Any], rule: Monotone, words: str
+    parameters: dict[str, Any], rule: Monotone, code: str
 ) -> None:
     trained: list[IterationRecord] = []
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         ConstrainedRegressor(**QUICK, **parameters).fit(X, Y, [rule], progress=trained.append)
     assert not trained
 
 
 def test_shapes_and_equalities_do_not_mix() -> None:
     both = np.stack([Y, 1 - Y], axis=1)
-    with pytest.raises(InvalidInput, match="cannot both be kept"):
+    with raises(InvalidInput, "infeasible"):
         ConstrainedRegressor(**QUICK).fit(
             X, both, [Monotone({0: 1}, output=0), Equality(None, [1.0, 1.0], 1.0)]
         )
@@ -217,7 +218,7 @@ def test_a_shape_goes_with_a_range_and_an_order() -> None:
         [Curvature({0: 1}), Range(-1.0, None), Ordered()],
     ]
     for wrong in clashes:
-        with pytest.raises(InvalidInput, match="cannot be kept beside"):
+        with raises(InvalidInput, "infeasible"):
             ConstrainedRegressor(**QUICK).fit(X, both, wrong)
 
 
@@ -274,5 +275,5 @@ def test_shapes_in_raw_features_of_a_pipeline() -> None:
     behind = [transform_requirement(rule, model) for rule in rules]
     assert [getattr(rule, "features", None) for rule in behind] == [{1: 1, 0: 1}, {2: -1}]
     square = make_pipeline(PolynomialFeatures(2), ConstrainedRegressor(**QUICK))
-    with pytest.raises(InvalidInput, match="turn back or bend"):
+    with raises(InvalidInput, "unsupported"):
         fit_with_requirements(square, X, Y, rules[:1])

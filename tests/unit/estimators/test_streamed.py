@@ -23,6 +23,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.estimators.batches import DataScan, StreamedSupervised, row_hashes, scan_data
 from cg4ai.rules import Box, DecisionRate, Linear, Probability
 from cg4ai.runs.folder import Run
+from raising import raises
 
 QUICK: dict[str, Any] = {
     "members": "network",
@@ -308,22 +309,22 @@ class Endless(IterableDataset[Any]):
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "code"),
     [
-        (lambda: Batches(SMALL), r"write Batches\(X, y\)"),
-        (lambda: Batches(SMALL, VALUES[:3]), "same number of rows"),
-        (lambda: Batches(SMALL[:, 0], VALUES), r"shape \(n, d\)"),
-        (lambda: Batches(SMALL.tolist(), VALUES), "reads arrays where they lie"),
-        (lambda: Batches(parts(SMALL, VALUES), weights=WEIGHTS), "beside targets"),
-        (lambda: Batches(Endless()), "DataLoader"),
-        (lambda: Batches(iter(parts(SMALL, VALUES))), "read once only"),
-        (lambda: Batches(7), "torch Dataset"),
-        (lambda: Batches(SMALL, VALUES, keep=10), "keep must be"),
+        (lambda: Batches(SMALL), "missing-argument"),
+        (lambda: Batches(SMALL, VALUES[:3]), "shape"),
+        (lambda: Batches(SMALL[:, 0], VALUES), "shape"),
+        (lambda: Batches(SMALL.tolist(), VALUES), "shape"),
+        (lambda: Batches(parts(SMALL, VALUES), weights=WEIGHTS), "conflict"),
+        (lambda: Batches(Endless()), "type"),
+        (lambda: Batches(iter(parts(SMALL, VALUES))), "type"),
+        (lambda: Batches(7), "type"),
+        (lambda: Batches(SMALL, VALUES, keep=10), "range"),
         (lambda: Batches(Pairs([])), "empty"),
     ],
 )
-def test_what_are_no_batches_is_refused(make: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_what_are_no_batches_is_refused(make: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         make()
 
 
@@ -334,24 +335,24 @@ def broken() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("data", "words"),
+    ("data", "code"),
     [
         (
             Batches(broken(), MANY_VALUES),
-            "rows 16384 to 23999 of the batches: Input X contains NaN",
+            "missing-values",
         ),
-        (Batches([{"x": SMALL}]), r"must be \(x, y\) or \(x, y, weights\), got dict"),
-        (Batches([(SMALL, VALUES, WEIGHTS, 1)]), "got 4 parts"),
-        (Batches([(SMALL, VALUES[:5])]), "one length"),
-        (Batches([(SMALL.reshape(-1, 3, 1), VALUES)]), "nn.Unflatten"),
-        (Batches([(SMALL, VALUES), (SMALL[:, :2], VALUES)]), "rows 90 to 179 .* 2 features"),
-        (Batches(SMALL, VALUES, -WEIGHTS), "weights must be numbers >= 0, got -"),
-        (Batches(SMALL, VALUES, 0 * WEIGHTS), "no row has a weight"),
-        (Batches([]), "no batches"),
+        (Batches([{"x": SMALL}]), "type"),
+        (Batches([(SMALL, VALUES, WEIGHTS, 1)]), "type"),
+        (Batches([(SMALL, VALUES[:5])]), "shape"),
+        (Batches([(SMALL.reshape(-1, 3, 1), VALUES)]), "shape"),
+        (Batches([(SMALL, VALUES), (SMALL[:, :2], VALUES)]), "invalid-input"),
+        (Batches(SMALL, VALUES, -WEIGHTS), "range"),
+        (Batches(SMALL, VALUES, 0 * WEIGHTS), "range"),
+        (Batches([]), "empty"),
     ],
 )
-def test_data_that_cannot_be_read_are_refused_before_training(data: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_data_that_cannot_be_read_are_refused_before_training(data: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         ConstrainedRegressor(**QUICK).fit(data)
 
 
@@ -359,34 +360,34 @@ LARGE = Batches(MANY, MANY_VALUES, keep=LEAST_KEPT)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "code"),
     [
-        ({"members": "forest"}, "'forest' are fitted to all rows at once"),
-        ({"members": ["network", "affine"]}, "'affine' are fitted to all rows"),
-        ({"batch_size": None}, "batch_size=None trains on all rows"),
-        ({"validation_fraction": 0}, "weighs members by all 24000 rows"),
-        ({"validation_fraction": 0.5}, r"give Batches\(..., keep=48000\)"),
+        ({"members": "forest"}, "unsupported"),
+        ({"members": ["network", "affine"]}, "unsupported"),
+        ({"batch_size": None}, "memory"),
+        ({"validation_fraction": 0}, "memory"),
+        ({"validation_fraction": 0.5}, "memory"),
     ],
 )
-def test_what_needs_all_rows_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_what_needs_all_rows_is_refused(changes: dict[str, Any], code: str) -> None:
+    with raises(InvalidInput, code):
         ConstrainedRegressor(**QUICK | changes).fit(LARGE)
 
 
 def test_targets_beside_batches_decisions_and_pipelines_are_refused() -> None:
-    with pytest.raises(InvalidInput, match=r"write fit\(batches\)"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedRegressor(**QUICK).fit(LARGE, MANY_VALUES)
     labels = (MANY[:, 0] > 0).astype(int)
     rate = DecisionRate(MANY[:100], MANY[:100, 1] > 0, tolerance=0.1)
     batches = Batches(MANY, labels, keep=LEAST_KEPT)
-    with pytest.raises(InvalidInput, match="bind scores by Rate"):
+    with raises(InvalidInput, "unsupported", "Rate"):
         ConstrainedClassifier(**QUICK).fit(batches, requirements=[rate])
     pipeline = make_pipeline(StandardScaler(), ConstrainedRegressor(**QUICK))
-    with pytest.raises(InvalidInput, match="transform them where they are read"):
+    with raises(InvalidInput, "unsupported"):
         fit_with_requirements(pipeline, LARGE, None, [])
-    with pytest.raises(InvalidInput, match=r"rows 0 to 16383 .*continuous"):
+    with raises(InvalidInput, "invalid-input", "rows 0"):
         ConstrainedClassifier(**QUICK).fit(LARGE)
-    with pytest.raises(InvalidInput, match="held_out has the label 7"):
+    with raises(InvalidInput, "unknown-name", "held_out"):
         ConstrainedClassifier(**QUICK).fit(Batches(MANY, labels, held_out=(MANY[:3], [0, 1, 7])))
 
 

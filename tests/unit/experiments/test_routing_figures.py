@@ -12,6 +12,7 @@ from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from experiments.routing import figures as routing_figures
+from raising import raises
 
 ABOUT = {
     "demands": ["a->c", "b->c"],
@@ -67,13 +68,13 @@ def test_all_figures_of_the_runs_that_are_there(tmp_path: Path) -> None:
 
 def test_a_run_without_overloads_has_no_bottleneck(tmp_path: Path) -> None:
     run = saved_run(tmp_path / "polska-5-3", cuts=False)
-    with pytest.raises(RunFolderError, match="found no overload"):
+    with raises(RunFolderError, "bad-file", "overload"):
         routing_figures.bottleneck_arc(run, tmp_path / "arc.png")
     figures = routing_figures.all_figures(tmp_path, tmp_path / "figures")
     assert figures.made == []
     assert "found no overload" in figures.missing["bottleneck-arc"]
     assert "nobel-us-5-3, which has not ended" in figures.missing["slack"]
-    with pytest.raises(RunFolderError, match="neither slack nor an overload"):
+    with raises(RunFolderError, "bad-file", "overload"):
         routing_figures.slack(run, tmp_path / "slack.png")
     lacking = saved_run(tmp_path / "lacking", cuts=False, slack=0.1)
     assert routing_figures.slack(lacking, tmp_path / "slack.png").exists()
@@ -106,5 +107,5 @@ def test_overloads_are_the_worst_of_each_iteration() -> None:
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
     with Run.create(tmp_path / "run", "route", {"network": "towns"}):
         pass
-    with pytest.raises(RunFolderError, match="has not ended"):
+    with raises(RunFolderError, "bad-file"):
         routing_figures.predicted_mlu(tmp_path / "run", tmp_path / "mlu.png")

@@ -36,6 +36,7 @@ from experiments.routing.paper_mode import (
     paper_settings,
 )
 from experiments.routing.reproduce import Plan
+from raising import raises
 
 SUMMARY = {
     "iterations": 3,
@@ -81,7 +82,7 @@ def test_names_stand_for_configurations() -> None:
     published = reproduce.wanted(reproduce.ABLATION, usual, "paper")
     assert (published.objective, published.hidden) == ("cost", (256,))
     assert len(reproduce.chosen(())) == 43
-    with pytest.raises(InvalidInput, match="did you mean 'abilene-5-3'"):
+    with raises(InvalidInput, "invalid-input", "abilene-5-3"):
         reproduce.chosen(("abilene-5-33",))
 
 
@@ -132,11 +133,11 @@ def test_the_published_method_may_train_ten_times_as_long_as_ours(tmp_path: Path
     ended(ours / "polska-5-3", "ours", SUMMARY)
     plan = Plan(tmp_path / "published", mode="paper", ours=ours)
     assert plan.wanted("polska-5-3").training_limit_s == pytest.approx(130.0)
-    with pytest.raises(InvalidInput, match=r"no run of abilene-5-3 that has ended"):
+    with raises(InvalidInput, "invalid-input"):
         plan.wanted("abilene-5-3")
     told = replace(plan, usual={"training_limit_s": 7.0})
     assert told.wanted("abilene-5-3").training_limit_s == 7.0
-    with pytest.raises(InvalidInput, match="--mode paper"):
+    with raises(InvalidInput, "invalid-input", "--mode"):
         replace(plan, mode="ours")
     ended(plan.out / "polska-5-3", "paper", SUMMARY | {"iterations": 9})
     report = reproduce.markdown_report(plan.results())
@@ -232,7 +233,7 @@ def test_a_folder_of_another_run_is_refused_before_training(tmp_path: Path) -> N
     open_run(
         app, other, app.prepare(other, None), tmp_path / "abilene-5-3", resume=False, force=False
     ).close()
-    with pytest.raises(InvalidSettings, match="seed: the run has 1, now 0"):
+    with raises(InvalidSettings, "invalid-settings", "seed"):
         reproduce.reproduce(["abilene-5-3"], Plan(tmp_path), say=lambda text: None)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from experiments.side_by_side import keep_only, moment_after, stopped_at
+from raising import raises
 
 
 def test_what_is_at_work_is_interrupted_when_the_time_is_over() -> None:
@@ -29,7 +30,7 @@ def test_limits_are_checked() -> None:
     later = moment_after(100)
     assert later is not None
     assert 0 < later - time.time() <= 100
-    with pytest.raises(InvalidInput, match="positive number of seconds"):
+    with raises(InvalidInput, "invalid-input", "seconds"):
         moment_after(-1)
 
 

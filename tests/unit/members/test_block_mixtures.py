@@ -14,6 +14,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, layers
 from cg4ai.members.mixture import Part
+from raising import raises
 
 BLOCKS = np.array([2, 0, 1, 0, 2, 2])
 WEIGHTS = np.array([0.25, 0.4, 1.0, 0.6, 0.0, 0.75])
@@ -118,7 +119,7 @@ def test_ensembles_mix_networks_and_constants_of_other_widths():
         Part(networks, BLOCKS, np.array([0.25, 0.2, 0.5, 0.3, 0.0, 0.75])),
         Part(constants, np.array([1, 1]), np.array([0.2, 0.3])),
     )
-    with pytest.raises(InvalidInput, match="sum to one"):
+    with raises(InvalidInput, "range"):
         Ensemble(parts, layout)
     own = Part(networks, BLOCKS, np.array([0.25, 0.4, 0.5, 0.6, 0.0, 0.75]))
     found = Ensemble((own, parts[1]), layout).predict(x.numpy())
@@ -132,5 +133,5 @@ def test_ensembles_mix_networks_and_constants_of_other_widths():
 
 def test_wrong_shares_are_refused():
     members = members_of(ARCHITECTURES[0])
-    with pytest.raises(InvalidInput, match=r"\(mixtures, 6\)"):
+    with raises(InvalidInput, "shape"):
         members.mixtures(inputs_of(), SHARES[:, :-1])

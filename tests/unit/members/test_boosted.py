@@ -25,6 +25,7 @@ from cg4ai.members import (
     restore,
 )
 from cg4ai.records import MemberState
+from raising import raises
 
 RNG = np.random.default_rng(7)
 CATEGORIES = 90  # more than one word of bits
@@ -92,13 +93,13 @@ def test_histogram_categories_may_skip_numbers_but_not_be_text():
     model = HistGradientBoostingRegressor(max_iter=5, categorical_features=[3]).fit(x, Y)
     np.testing.assert_allclose(outputs(from_sklearn(model), new)[:, 0], model.predict(new))
     frame = pandas.DataFrame({"number": FULL[:, 0], "word": pandas.Categorical(list("abc") * 500)})
-    with pytest.raises(InvalidInput, match="feature 1 has categories that are not whole numbers"):
+    with raises(InvalidInput, "unsupported", "feature 1"):
         from_sklearn(HistGradientBoostingRegressor(max_iter=2).fit(frame, Y))
 
 
 def test_losses_behind_a_logarithm_are_refused():
     model = HistGradientBoostingRegressor(loss="poisson", max_iter=2).fit(X, np.abs(Y))
-    with pytest.raises(InvalidInput, match=r"'poisson' predicts exp\(score\)"):
+    with raises(InvalidInput, "unsupported", "poisson"):
         from_sklearn(model)
 
 
@@ -120,7 +121,7 @@ def test_missing_values_are_refused_where_no_node_says_where_they_go():
     missing[members.feature == 0] = -1
     strict = members.with_tensors({**members.tensors(), "missing": missing})
     assert strict.find_missing_allowed().tolist() == [False, True, True, True]
-    with pytest.raises(InvalidInput, match=r"input 0 is missing \(NaN\)"):
+    with raises(InvalidInput, "missing-values", "NaN"):
         strict.outputs(torch.tensor(NEW))
     filled = NEW.copy()
     filled[:, 0] = np.nan_to_num(NEW[:, 0])
@@ -166,15 +167,15 @@ def test_lightgbm_equals_its_predictions(number, categorical):
 def test_lightgbm_models_that_are_no_sums_of_constants_are_refused():
     lightgbm = pytest.importorskip("lightgbm")
     quiet = {"n_estimators": 2, "verbose": -1, "num_threads": 1}
-    for options, y, message in (
+    for options, y, fact in (
         ({"objective": "poisson"}, np.abs(Y), "objective"),
-        ({"linear_tree": True}, Y, "linear trees"),
-        ({"zero_as_missing": True}, Y, "zeros for missing"),
+        ({"linear_tree": True}, Y, "linear_tree"),
+        ({"zero_as_missing": True}, Y, "zero_as_missing"),
     ):
         model = lightgbm.LGBMRegressor(**quiet, **options).fit(X, y)
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, "unsupported", fact):
             from_lightgbm(model)
-    with pytest.raises(InvalidInput, match="not fitted"):
+    with raises(InvalidInput, "unsupported"):
         from_sklearn(lightgbm.LGBMRegressor())
 
 
@@ -221,7 +222,7 @@ def test_xgboost_stopped_early_and_what_is_refused():
         ({"booster": "gblinear"}, "gblinear"),
     ):
         model = xgboost.XGBRegressor(n_estimators=2, n_jobs=1, **options).fit(FULL, np.abs(Y))
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, "unsupported", message):
             from_xgboost(model)
 
 
@@ -247,14 +248,14 @@ def test_stacks_of_numbers_and_categories_are_saved_and_taken_apart():
 def test_damaged_categories_are_refused():
     model = HistGradientBoostingRegressor(max_iter=3, categorical_features=[3]).fit(X, Y)
     state = from_sklearn(model).state()
-    for name, array, message in (
-        ("missing", state.arrays["missing"] + 2, "missing must be 0"),
-        ("subset", state.arrays["subset"] + 99, "subset must be -1 or one of"),
-        ("subsets", state.arrays["subsets"][0], "subsets must be"),
-        ("subset", state.arrays["subset"] + 0.5, "integers"),
+    for name, array, code in (
+        ("missing", state.arrays["missing"] + 2, "range"),
+        ("subset", state.arrays["subset"] + 99, "range"),
+        ("subsets", state.arrays["subsets"][0], "shape"),
+        ("subset", state.arrays["subset"] + 0.5, "type"),
     ):
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, code):
             restore(MemberState(state.kind, state.config, {**state.arrays, name: array}))
     alone = {name: array for name, array in state.arrays.items() if name != "subsets"}
-    with pytest.raises(InvalidInput, match="go together"):
+    with raises(InvalidInput, "conflict"):
         restore(MemberState(state.kind, state.config, alone))

@@ -17,6 +17,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.protocols import Architecture, Members
 from cg4ai.rules import AffineBound, Equality
+from raising import raises
 
 D, R = 3, 5
 RNG = np.random.default_rng(0)
@@ -135,8 +136,8 @@ def test_probabilities_do_not_fold() -> None:
 
 
 def test_sizes_must_fit() -> None:
-    with pytest.raises(InvalidInput, match="3 free outputs, the members have 3 and 5"):
+    with raises(InvalidInput, "shape"):
         CompletedMembers(members.ConstantMembers(np.zeros((1, R)), D), NULL)
     nothing = Equality(None, np.eye(2), [1.0, 2.0]).completion(D)
-    with pytest.raises(InvalidInput, match="leave nothing to learn"):
+    with raises(InvalidInput, "empty"):
         CompletedArchitecture(NetworkArchitecture(D, 1), nothing)

@@ -16,6 +16,7 @@ from cg4ai.members import (
     concatenate,
     restore,
 )
+from raising import raises
 
 GROUPS = (2, 3)
 MATRIX = np.array([[1.0, 0.0, 2.0, 0.0, 0.5], [0.0, 1.0, 0.0, 1.0, 0.0], [0.3, 0.0, 0.0, 0.0, 1.0]])
@@ -107,17 +108,17 @@ def test_it_learns_to_balance_two_links() -> None:
 
 
 @pytest.mark.parametrize(
-    ("matrix", "source", "message"),
+    ("matrix", "source", "code"),
     [
-        (-MATRIX, SOURCE, "numbers >= 0"),
-        (MATRIX, SOURCE[:3], "the input that each"),
-        (MATRIX[:, :4], SOURCE[:4], "as many outputs"),
-        (MATRIX, SOURCE + 1, "as sources"),
+        (-MATRIX, SOURCE, "shape"),
+        (MATRIX, SOURCE[:3], "shape"),
+        (MATRIX[:, :4], SOURCE[:4], "shape"),
+        (MATRIX, SOURCE + 1, "range"),
     ],
 )
 def test_loads_that_do_not_fit_are_refused(
-    matrix: np.ndarray, source: np.ndarray, message: str
+    matrix: np.ndarray, source: np.ndarray, code: str
 ) -> None:
     network = architecture().network
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         FeedbackArchitecture(network, Loads(matrix, source))

@@ -15,6 +15,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import ModuleArchitecture, affine, concatenate, restore
 from cg4ai.members import modules as modules_module
 from cg4ai.records import MemberState
+from raising import raises
 
 
 class Convolution(nn.Module):
@@ -130,9 +131,9 @@ def test_trained_modules_bring_their_own_buffers():
     assert architecture.parameters(members) is None
     joined = concatenate([members, members.to("cpu")])
     torch.testing.assert_close(joined.outputs(X)[3:], expected, rtol=1e-12, atol=1e-12)
-    with pytest.raises(InvalidInput, match="Linear"):
+    with raises(InvalidInput, "type", "Linear"):
         architecture.stack([nn.Linear(16, 3)])
-    with pytest.raises(InvalidInput, match="at least one"):
+    with raises(InvalidInput, "empty"):
         architecture.stack([])
 
 
@@ -154,20 +155,20 @@ def test_state_needs_the_factory_again():
         MemberState(state.kind, config, state.arrays), factories={"convolution": Convolution}
     )
     assert torch.equal(again.outputs(X), members.outputs(X))
-    with pytest.raises(InvalidInput, match="factory 'convolution'"):
+    with raises(InvalidInput, "missing-factory", "convolution"):
         restore(state)
-    with pytest.raises(InvalidInput, match="did you mean 'convolutions'"):
+    with raises(InvalidInput, "missing-factory", "convolutions"):
         restore(state, factories={"convolutions": Convolution})
     without = {k: v for k, v in state.arrays.items() if k != "parameter:last.bias"}
-    with pytest.raises(InvalidInput, match=r"last\.bias"):
+    with raises(InvalidInput, "unknown-name", "last.bias"):
         restore(MemberState("module", config, without), {"convolution": Convolution})
-    with pytest.raises(InvalidInput, match="odd"):
+    with raises(InvalidInput, "unknown-name", "odd"):
         restore(
             MemberState("module", config, {**state.arrays, "odd": np.ones(1)}),
             {"convolution": Convolution},
         )
     wrong = {**state.arrays, "buffer:norm.running_var": np.ones((2, 3))}
-    with pytest.raises(InvalidInput, match="running_var must be"):
+    with raises(InvalidInput, "shape", "running_var"):
         restore(MemberState("module", config, wrong), {"convolution": Convolution})
 
 
@@ -193,30 +194,30 @@ class Constant(nn.Linear):
 
 
 @pytest.mark.parametrize(
-    ("factory", "message"),
+    ("factory", "code"),
     [
-        (lambda: 3, "torch.nn.Module"),
-        (lambda: nn.ReLU(), "no parameters"),
-        (lambda: nn.Linear(5, 2), "fails on float64 inputs"),
-        (lambda: nn.Linear(4, 3), r"\(n, 2\)"),
-        (nn.Linear(4, 2), "got one Linear: .* give a function that makes it, such as lambda"),
-        (nn.Linear, "factory 'bad' fails .*without arguments, such as lambda"),
-        (lambda: 1 / 0, "factory 'bad' fails .*ZeroDivisionError"),
-        (lambda: nn.LazyLinear(2), "without sizes"),
-        (lambda: nn.LSTM(4, 2), "returns tuple, not a tensor; wrap it"),
-        (lambda: nn.Conv2d(1, 2, 2), r"inputs are rows .*nn\.Unflatten"),
-        (lambda: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 2)), "with a cast"),
-        (lambda: nn.TransformerEncoderLayer(4, 2, 8), r"\(n, 2\)|mixes the inputs"),
-        (lambda: Constant(4, 2), "cannot be trained"),
-        (lambda: AlwaysRandom(4, 2), "random in eval"),
+        (lambda: 3, "type"),
+        (lambda: nn.ReLU(), "unsupported"),
+        (lambda: nn.Linear(5, 2), "unsupported"),
+        (lambda: nn.Linear(4, 3), "shape"),
+        (nn.Linear(4, 2), "type"),
+        (nn.Linear, "unsupported"),
+        (lambda: 1 / 0, "unsupported"),
+        (lambda: nn.LazyLinear(2), "unsupported"),
+        (lambda: nn.LSTM(4, 2), "type"),
+        (lambda: nn.Conv2d(1, 2, 2), "unsupported"),
+        (lambda: nn.Sequential(nn.Embedding(9, 2), nn.Flatten(), nn.Linear(8, 2)), "unsupported"),
+        (lambda: nn.TransformerEncoderLayer(4, 2, 8), "shape"),
+        (lambda: Constant(4, 2), "unsupported"),
+        (lambda: AlwaysRandom(4, 2), "unsupported"),
         (
             lambda: nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, track_running_stats=False)),
-            "mixes the inputs",
+            "unsupported",
         ),
     ],
 )
-def test_modules_that_cannot_be_members_are_refused(factory, message):
-    with pytest.raises(InvalidInput, match=message) as caught:
+def test_modules_that_cannot_be_members_are_refused(factory, code):
+    with raises(InvalidInput, code) as caught:
         ModuleArchitecture(factory, 4, 2, "bad")
     assert "\n" not in str(caught.value)
 
@@ -264,7 +265,7 @@ def test_a_pickle_leaves_a_lambda_behind_and_predicts_the_same():
     members = architecture.members(architecture.initialise(2, torch.Generator().manual_seed(0)))
     again = pickle.loads(pickle.dumps(members))
     assert torch.equal(again.outputs(X[:, :4]), members.outputs(X[:, :4]))
-    with pytest.raises(InvalidInput, match=r"lost in a pickle.*give it anew"):
+    with raises(InvalidInput, "missing-factory"):
         again.architecture.initialise(1, torch.Generator())
     copied = copy.deepcopy(members)
     copied.architecture.initialise(1, torch.Generator())  # a copy keeps it
@@ -274,7 +275,7 @@ def test_a_pickle_leaves_a_lambda_behind_and_predicts_the_same():
 
 def test_random_buffers_can_be_stacked_but_not_initialised():
     architecture = ModuleArchitecture(RandomBuffer, 4, 2, "buffered")
-    with pytest.raises(InvalidInput, match="table"):
+    with raises(InvalidInput, "unsupported", "table"):
         architecture.initialise(2, torch.Generator())
     modules = [RandomBuffer().double(), RandomBuffer().double()]
     x = X[:, :4]

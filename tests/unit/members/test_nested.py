@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NestedMembers, TreeMembers, concatenate, restore
 from cg4ai.members.nested_classes import Nesting
+from raising import raises
 
 CHANCES = arrays(np.float64, (3, 4), elements=st.floats(0, 1))
 
@@ -71,10 +71,10 @@ def test_members_are_taken_joined_and_saved_with_all_their_parts() -> None:
 
 
 def test_parts_that_make_no_member_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="made of 3 parts, got 4"):
+    with raises(InvalidInput, "shape"):
         NestedMembers(leaves(np.zeros((4, 4))))
-    with pytest.raises(InvalidInput, match="three or more"):
+    with raises(InvalidInput, "range"):
         Nesting(2)
     state = NestedMembers(leaves(np.zeros((2, 4))), 1).state()
-    with pytest.raises(InvalidInput, match="name a class or none"):
+    with raises(InvalidInput, "range"):
         restore(type(state)(state.kind, {**state.config, "nesting": {"output": "x"}}, state.arrays))

@@ -17,6 +17,7 @@ from cg4ai.members import NetworkArchitecture, NetworkMembers, affine, concatena
 from cg4ai.members import layers as layers_module
 from cg4ai.protocols import Architecture, Members
 from cg4ai.records import MemberState
+from raising import raises
 
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "tanh": nn.Tanh}
 
@@ -223,9 +224,9 @@ def test_output_units_are_folded_into_members_and_taken_out_again(skip):
     back = architecture.parameters(members)
     for name in parameters:
         torch.testing.assert_close(back[name], parameters[name])
-    with pytest.raises(InvalidInput, match="folds them"):
+    with raises(InvalidInput, "unsupported"):
         NetworkMembers(architecture, parameters)
-    with pytest.raises(InvalidInput, match="linear"):
+    with raises(InvalidInput, "conflict", "linear"):
         NetworkArchitecture(3, 2, output="softmax", output_shift=np.zeros(2))
 
 
@@ -273,7 +274,7 @@ def test_to_keeps_outputs_and_other_devices_are_refused():
     members = make(NetworkArchitecture(2, 1, hidden=(2,)))
     x = torch.ones(1, 2, dtype=torch.float64)
     assert torch.equal(members.to("cpu").outputs(x), members.outputs(x))
-    with pytest.raises(InvalidInput, match="meta"):
+    with raises(InvalidInput, "conflict", "meta"):
         members.outputs(x.to("meta"))
 
 
@@ -300,58 +301,58 @@ def test_affine_is_a_matrix_product():
         exp / exp.sum(-1, keepdims=True),
         atol=1e-13,
     )
-    with pytest.raises(InvalidInput, match="weights"):
+    with raises(InvalidInput, "shape", "weights"):
         affine(weights, bias.T)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "code"),
     [
-        ({"activation": "rleu"}, "did you mean 'relu'"),
-        ({"output": "softmx"}, "did you mean 'softmax'"),
-        ({"hidden": (0,)}, "at least 1"),
-        ({"hidden": (), "skip": True}, "affine"),
-        ({"output": "grouped"}, "groups"),
-        ({"groups": (2,)}, "groups"),
-        ({"output": "grouped", "groups": (1, 2)}, "sum to 3"),
-        ({"scale": np.array([1.0, 0.0, 1.0])}, "positive"),
-        ({"shift": np.zeros(2)}, "shift"),
-        ({"shift": np.array([0.0, np.nan, 0.0])}, "finite"),
+        ({"activation": "rleu"}, "unknown-name"),
+        ({"output": "softmx"}, "unknown-name"),
+        ({"hidden": (0,)}, "range"),
+        ({"hidden": (), "skip": True}, "conflict"),
+        ({"output": "grouped"}, "conflict"),
+        ({"groups": (2,)}, "conflict"),
+        ({"output": "grouped", "groups": (1, 2)}, "shape"),
+        ({"scale": np.array([1.0, 0.0, 1.0])}, "range"),
+        ({"shift": np.zeros(2)}, "not-finite"),
+        ({"shift": np.array([0.0, np.nan, 0.0])}, "not-finite"),
     ],
 )
-def test_wrong_architectures_are_refused(changes, message):
-    with pytest.raises(InvalidInput, match=message):
+def test_wrong_architectures_are_refused(changes, code):
+    with raises(InvalidInput, code):
         NetworkArchitecture(3, 2, **changes)
-    with pytest.raises(InvalidInput, match="input_size"):
+    with raises(InvalidInput, "range", "input_size"):
         NetworkArchitecture(0, 2)
 
 
 def test_wrong_inputs_are_refused():
     members = make(NetworkArchitecture(3, 2, hidden=(4,)))
-    with pytest.raises(InvalidInput, match=r"\(n, 3\)"):
+    with raises(InvalidInput, "shape"):
         members.outputs(torch.zeros(2, 4))
-    with pytest.raises(InvalidInput, match="torch tensor"):
+    with raises(InvalidInput, "type"):
         members.outputs(np.zeros((2, 3)))  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match=r"\(5,\)"):
+    with raises(InvalidInput, "shape"):
         members.mixture(torch.zeros(2, 3), np.ones(4))
-    with pytest.raises(InvalidInput, match="finite"):
+    with raises(InvalidInput, "not-finite", "finite"):
         members.mixture(torch.zeros(2, 3), np.full(5, np.nan))
-    with pytest.raises(InvalidInput, match=r"0\.\.4"):
+    with raises(InvalidInput, "range"):
         members.take(np.array([5]))
-    with pytest.raises(InvalidInput, match="integers"):
+    with raises(InvalidInput, "type", "integers"):
         members.take(np.array([0.5]))
 
 
 def test_wrong_parameters_are_refused():
     architecture = NetworkArchitecture(3, 2, hidden=(4,))
     good = architecture.initialise(2, torch.Generator())
-    with pytest.raises(InvalidInput, match=r"missing.*bias_1"):
+    with raises(InvalidInput, "unknown-name", "bias_1"):
         architecture.members({k: v for k, v in good.items() if k != "bias_1"})
-    with pytest.raises(InvalidInput, match="bias_0 must be"):
+    with raises(InvalidInput, "shape", "bias_0"):
         architecture.members({**good, "bias_0": good["bias_0"][:1]})
-    with pytest.raises(InvalidInput, match="weight_1 holds numbers that are not finite"):
+    with raises(InvalidInput, "not-finite", "weight_1"):
         architecture.members({**good, "weight_1": good["weight_1"] * torch.inf})
-    with pytest.raises(InvalidInput, match="count"):
+    with raises(InvalidInput, "range", "count"):
         architecture.initialise(0, torch.Generator())
 
 
@@ -360,7 +361,7 @@ def test_damaged_states_are_refused():
     without = {k: v for k, v in state.arrays.items() if k != "weight_1"}
     for config, arrays, message in [
         (state.config, without, "weight_1"),
-        (state.config, {**state.arrays, "bias_1": np.zeros((5, 3))}, "bias_1 must be"),
+        (state.config, {**state.arrays, "bias_1": np.zeros((5, 3))}, "bias_1"),
         (state.config, {**state.arrays, "normalise_shift": np.zeros(7)}, "shift"),
         (state.config, {**state.arrays, "bias_1": np.array(["a"])}, "numbers"),
         ({k: v for k, v in state.config.items() if k != "hidden"}, state.arrays, "hidden"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 
 from cg4ai.colgen.pricing.gradient.training import Training, train
@@ -12,6 +11,7 @@ from cg4ai.members import SideBySideArchitecture, concatenate, restore
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.side_by_side import InputMask
 from cg4ai.seeds import generator
+from raising import raises
 
 SEEN = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 1]], bool)
 
@@ -73,13 +73,13 @@ def test_state_gives_the_same_bits_and_stacks_join() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     network = NetworkArchitecture(3, 3, hidden=(5,), output="softmax")
-    with pytest.raises(InvalidInput, match=r"sizes must lie in 1 to 3, got \(3, 4, 1\)"):
+    with raises(InvalidInput, "range"):
         SideBySideArchitecture(network, SEEN, (3, 4, 1))
-    with pytest.raises(InvalidInput, match=r"what each of them sees, \(2, 3\)"):
+    with raises(InvalidInput, "shape"):
         SideBySideArchitecture(network, SEEN, (3, 3))
-    with pytest.raises(InvalidInput, match="what networks see"):
+    with raises(InvalidInput, "shape"):
         InputMask(np.ones(3, bool))
     state = architecture().members(architecture().initialise(1, generator(0))).state()
     damaged = {**state.arrays, "network.weight_0": np.zeros(3)}
-    with pytest.raises(InvalidInput, match="parameters are"):
+    with raises(InvalidInput, "shape"):
         restore(type(state)(state.kind, state.config, damaged))

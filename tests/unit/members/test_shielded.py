@@ -21,6 +21,7 @@ from cg4ai.members import (
 from cg4ai.members.shielded import HOLD
 from cg4ai.rules import AffineBound, Box, Concave, Largest, Linear, Quadratic
 from cg4ai.rules.guards import guard_of
+from raising import raises
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 
@@ -131,7 +132,7 @@ def test_saved_members_give_the_same_outputs_and_stacks_join():
 def test_rules_that_are_functions_are_given_again():
     rule = Concave(BOX, disc, 0.0, name="disc")
     members = ShieldedMembers(random_members(1), shield_of(rule))
-    with pytest.raises(InvalidInput, match="disc are a function in Python, which no file holds"):
+    with raises(InvalidInput, "missing-factory", "disc"):
         restore(members.state())
     again = restore(members.state(), {"disc": rule})
     torch.testing.assert_close(again.outputs(inputs(1)), members.outputs(inputs(1)))

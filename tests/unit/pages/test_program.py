@@ -18,6 +18,7 @@ from cg4ai.ensemble.export import export_program
 from cg4ai.errors import InvalidInput
 from cg4ai.pages.page import render_page
 from cg4ai.pages.program import array_data, pack_program
+from raising import raises
 
 X = np.random.default_rng(0).normal(size=(25, 4))
 
@@ -151,5 +152,5 @@ def test_what_does_not_depend_on_inputs_is_no_step() -> None:
 
 
 def test_an_unknown_operation_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"cannot compute aten\._linalg_svd.*--onnx FILE"):
+    with raises(InvalidInput, "unsupported", "--onnx"):
         pack_program(export_program(Of(lambda x: torch.linalg.svdvals(x)), 4, rows=1))

@@ -34,6 +34,7 @@ from cg4ai.plots.training import has_violation
 from cg4ai.routing import instance
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
+from raising import raises
 
 HISTORY: list[dict[str, Any]] = [
     {"iteration": 0, "objective": 9.0, "slack": 0.5, "columns": 2, "rows": 4, "note": ""},
@@ -100,12 +101,12 @@ def test_a_history_comes_from_a_run_folder_too(tmp_path: Path, ax: Any) -> None:
 
 @pytest.mark.parametrize("source", [3, ["text"], object()])
 def test_other_things_have_no_history(source: object, ax: Any) -> None:
-    with pytest.raises(InvalidInput, match="a history is that of a result"):
+    with raises(InvalidInput, "type"):
         plot_convergence(source, ax=ax)
 
 
 def test_other_quantities_are_refused(ax: Any) -> None:
-    with pytest.raises(InvalidInput, match="what must be one of objective, slack"):
+    with raises(InvalidInput, "unknown-name"):
         plot_convergence(HISTORY, "loss", ax=ax)  # type: ignore[arg-type]
 
 
@@ -187,7 +188,7 @@ def test_equal_values_have_a_bar(ax: Any) -> None:
 
 
 def test_nothing_to_count_is_refused(ax: Any) -> None:
-    with pytest.raises(InvalidInput, match="no finite value"):
+    with raises(InvalidInput, "not-finite"):
         plot_histogram([np.nan], ax=ax)
 
 
@@ -241,7 +242,7 @@ def test_the_least_that_a_search_found_is_marked(ax: Any) -> None:
 
 def test_slack_needs_rules_or_what_was_computed_of_them(ax: Any) -> None:
     for source in ([], [3.0], 4):
-        with pytest.raises(InvalidInput, match="give an estimator or ensemble"):
+        with raises(InvalidInput, "type"):
             plot_slack(source, ax=ax)
 
 
@@ -276,9 +277,9 @@ def test_of_several_classes_the_answer_counts() -> None:
 
 
 def test_labels_that_are_no_classes_are_refused(ax: Any) -> None:
-    with pytest.raises(InvalidInput, match="labels that the classifier does not know"):
+    with raises(InvalidInput, "unknown-name"):
         plot_calibration(Told(), np.array([0.5]), np.array(["maybe"]), ax=ax)
-    with pytest.raises(InvalidInput, match="calibration needs probabilities"):
+    with raises(InvalidInput, "shape"):
         compute_reliability(np.zeros((2, 1)), [0, 0])
 
 
@@ -292,7 +293,7 @@ def test_confusion_counts_each_pair(ax: Any) -> None:
 def test_predictions_stand_over_actual_values(ax: Any) -> None:
     plot_predictions([1.0, 2.0], [1.5, 1.0], name="price", ax=ax)
     assert sorted(ax.collections[0].get_offsets().tolist()) == [[1.0, 1.5], [2.0, 1.0]]
-    with pytest.raises(InvalidInput, match="as many predictions"):
+    with raises(InvalidInput, "shape"):
         plot_predictions([1.0], [1.0, 2.0], ax=ax)
 
 
@@ -350,11 +351,11 @@ def test_without_positions_the_same_layout_comes_again() -> None:
 
 
 def test_utilisation_of_other_links_is_refused(ax: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"expected \(24,\)"):
+    with raises(InvalidInput, "shape"):
         plot_network(instance("abilene"), [1.0], ax=ax)
-    with pytest.raises(InvalidInput, match="of 2 links and the worst of 2, but 1 are named"):
+    with raises(InvalidInput, "shape"):
         plot_utilisation(np.zeros((3, 2)), ["a"], ax=ax)
-    with pytest.raises(InvalidInput, match="the worst of 1, but 2 are named"):
+    with raises(InvalidInput, "shape"):
         plot_utilisation(np.zeros((3, 2)), ["a", "b"], worst=[1.0], ax=ax)
 
 

@@ -10,6 +10,7 @@ from cg4ai.routing import Utilisation, instance
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.rules import Concave, Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
+from raising import raises
 
 BOX = Box([-1.0, 0.0], [1.0, 2.0])
 MATRIX = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 1.0]])
@@ -71,7 +72,7 @@ class Doubled:
 
 def test_an_affine_form_that_disagrees_is_refused():
     agrees(Linear(BOX, Doubled(1.0), 1.0), 2, np.array([[0.5, 1.0]]))
-    with pytest.raises(InvalidInput, match="disagrees"):
+    with raises(InvalidInput, "conflict", "disagrees"):
         find_affine_rules(Linear(BOX, Doubled(1.1), 1.0), output_size=2)
 
 
@@ -79,9 +80,9 @@ def test_what_cannot_be_certified_is_said():
     class Unknown(Doubled):
         affine = None
 
-    with pytest.raises(InvalidInput, match=r"no method affine\(\)"):
+    with raises(InvalidInput, "unsupported"):
         find_affine_rules(Linear(BOX, Unknown(1.0), 1.0), output_size=2)
-    with pytest.raises(InvalidInput, match="lists its inputs"):
+    with raises(InvalidInput, "unsupported"):
         find_affine_rules(Linear([[0.0, 0.0]], [1.0, 1.0], 0.0), output_size=2)
-    with pytest.raises(InvalidInput, match="cannot be certified; Linear"):
+    with raises(InvalidInput, "unsupported", "Linear"):
         find_affine_rules(Concave(BOX, lambda outputs: outputs.amin(-1), 0.5), output_size=2)

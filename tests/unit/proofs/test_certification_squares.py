@@ -21,6 +21,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball
 from cg4ai_checker import Rejected, check
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 SQUARE = np.array([[2.0, 0.5], [0.5, 1.0]])
 LINEAR = np.array([0.3, -0.2])
@@ -54,7 +55,7 @@ def test_a_constant_anchor_is_proven_by_its_value(tmp_path):
     compare(verdict.claim, tmp_path / "same")
     other = Quadratic(limits.HOSE, 1.001 * SQUARE, rule.bound + 0.01, LINEAR, name="cap")
     behind(other, anchor).save(tmp_path / "other")
-    with pytest.raises(Rejected, match="other rules or regions"):
+    with raises(Rejected, "altered"):
         compare(verdict.claim, tmp_path / "other")
     tight = Quadratic(limits.HOSE, SQUARE, value(constant) - 1e-9, LINEAR, name="cap")
     assert certify(behind(tight, anchor), tight).status == "unknown"
@@ -105,19 +106,19 @@ def test_forged_squares_are_refused():
     def changed(name, new):
         return limits.altered(data, lambda claim, arrays: arrays.update({name: new(arrays[name])}))
 
-    for name, new, reason in (
-        ("square_factor", lambda f: 1.1 * f, "not those of the quadratic"),
-        ("quadratic", lambda q: 1.1 * q, "not those of the quadratic"),
-        ("quadratic", lambda q: q + np.diag([0.0, 1e-3]), "not those of the quadratic"),
-        ("quadratic", lambda q: q * np.nan, "holds nan"),
-        ("quadratic", lambda q: q[:, :1], "quadratic has the shape"),
-        ("square_factor", lambda f: f * np.nan, "holds nan"),
-        ("square_factor", lambda f: f[:1], "square_rule has the shape"),
-        ("square_factor", lambda f: f * 1e59, "not those of the quadratic"),
-        ("square_rule", lambda r: r + 1, "square_rule must lie"),
-        ("square_rule", lambda r: r.astype(float), "dtype"),
+    for name, new, code in (
+        ("square_factor", lambda f: 1.1 * f, "rejected"),
+        ("quadratic", lambda q: 1.1 * q, "rejected"),
+        ("quadratic", lambda q: q + np.diag([0.0, 1e-3]), "rejected"),
+        ("quadratic", lambda q: q * np.nan, "not-finite"),
+        ("quadratic", lambda q: q[:, :1], "shape"),
+        ("square_factor", lambda f: f * np.nan, "not-finite"),
+        ("square_factor", lambda f: f[:1], "shape"),
+        ("square_factor", lambda f: f * 1e59, "rejected"),
+        ("square_rule", lambda r: r + 1, "range"),
+        ("square_rule", lambda r: r.astype(float), "type"),
     ):
-        with pytest.raises(Rejected, match=reason):
+        with raises(Rejected, code):
             check(changed(name, new))
 
 
@@ -148,7 +149,7 @@ def test_outputs_in_other_units_are_not_left_out(units, full, tmp_path):
     verdict = check(build_certificate(mixture, requirement=kept, certification=answer))
     np.testing.assert_array_equal(verdict.claim.quadratic[0], square)
     assert exact <= verdict.bounds[0] <= kept.bound
-    with pytest.raises(InvalidInput, match="does not keep cap"):
+    with raises(InvalidInput, "anchor", "cap"):
         mixture.apply_shield(0.5 * np.array(units), broken)
 
 

@@ -30,6 +30,7 @@ from cg4ai.records import Duals, StopReason
 from cg4ai.rules import Box, Linear
 from cg4ai.rules.rows import RowSet
 from cg4ai.runs.folder import Run
+from raising import raises
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
 SETTINGS = Settings(penalty=10.0, time_limit_s=60)
@@ -148,7 +149,7 @@ def test_seconds_and_columns_are_on_record():
 
 def test_two_rules_over_regions_are_refused():
     other = Linear(Box(np.zeros(2), np.ones(2)), np.ones((1, 1)), 5.0, sense="<=", name="other")
-    with pytest.raises(InvalidInput, match=r"one rule over a region, got 2 \(limit, other\)"):
+    with raises(InvalidInput, "unsupported"):
         solve_certified(limited(1.2, other), SETTINGS, architecture=ARCHITECTURE)
 
 
@@ -161,7 +162,7 @@ class Impatient(PricerDefaults):
 
 def test_an_interrupt_before_the_first_group_says_so():
     problem = replace(limited(1.2), pricers=(Impatient(),))
-    with pytest.raises(Interrupted, match="before there was a mixture to prove"):
+    with raises(Interrupted, "interrupted"):
         solve_certified(problem, SETTINGS, architecture=ARCHITECTURE)
 
 

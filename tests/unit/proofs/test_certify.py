@@ -30,6 +30,7 @@ from cg4ai.proofs.certificate import build_certificate
 from cg4ai.rules import Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box
 from cg4ai_checker import check
+from raising import raises
 
 certification = sys.modules["cg4ai.proofs.certifier"]
 LOWER, UPPER = np.array([-0.8, -0.5]), np.array([0.6, 0.9])
@@ -200,7 +201,7 @@ def test_boosted_trees_that_know_missing_values_are_certified_unless_they_ask_fo
     top = float(ensemble.predict(grid).max())
     rule = Linear(Box([0.0, 0.0], [4.0, 4.0]), [1.0], top + 1e-6, sense="<=")
     if categorical:
-        with pytest.raises(InvalidInput, match="categorical splits cannot be certified"):
+        with raises(InvalidInput, "unsupported"):
             certify(ensemble, rule, time_limit_s=20)
         return
     answer = certify(ensemble, rule, time_limit_s=20)
@@ -241,9 +242,9 @@ def test_resuming_something_else_is_refused():
     ensemble, requirement = hard()
     first = certify(ensemble, requirement, cell_limit=5)
     other = Linear(BOX, [1.0, -1.0, 0.0], 5.0, sense="<=")
-    with pytest.raises(InvalidInput, match="start anew"):
+    with raises(InvalidInput, "altered"):
         certify(ensemble, other, resume=first)
-    with pytest.raises(InvalidInput, match="rules"):
+    with raises(InvalidInput, "altered", "rules"):
         certify(ensemble, Margin(BOX, 0, 0.1), resume=first)
 
 
@@ -253,7 +254,7 @@ def test_proofs_of_another_mixture_or_region_are_not_resumed():
     assert proven.status == "proven"
     other = single_block(random_networks(8, count=3, hidden=(16, 16), size=3.0))
     for given, place in ((other, Box(LOWER, LOWER + 0.05)), (ensemble, BOX)):
-        with pytest.raises(InvalidInput, match="another mixture, region"):
+        with raises(InvalidInput, "altered"):
             certify(given, requirement, region=place, resume=proven)
     again = certify(ensemble, requirement, region=Box(LOWER, LOWER + 0.05), resume=proven)
     assert again.status == "proven"
@@ -265,7 +266,7 @@ def test_a_shield_of_other_rules_proves_nothing():
     floor = Linear(Box([0.3, 0.3], [0.301, 0.301]), [1.0], 0.7, ">=", name="floor")
     cap = Linear(BOX, [1.0], 0.6, "<=", name="cap")
     shielded = ensemble.apply_shield([1.0], floor)
-    with pytest.raises(InvalidInput, match=r"the shield keeps floor, and none of these"):
+    with raises(InvalidInput, "conflict", "floor"):
         certify(shielded, cap)
     assert certify(shielded.unshielded, cap).status == "proven"
 
@@ -289,7 +290,7 @@ def scaled(scale, weight=1.0):
     ],
 )
 def test_numbers_out_of_range_are_refused(ensemble, region, coefficient, limit, words):
-    with pytest.raises(InvalidInput, match=f"{words}.* other units"):
+    with raises(InvalidInput, "range", words):
         certify(ensemble, Linear(region, [coefficient], limit, "<="))
 
 
@@ -336,7 +337,7 @@ def test_batches_keep_to_the_memory_limit(monkeypatch):
     assert answer.cells == 60
     # a cell holds several matrices of 200 x 200 numbers, and a batch has half of the memory
     assert 2 <= max(taken) <= limit / 2 / (200 * 200 * 8)
-    with pytest.raises(InvalidInput, match="raise memory_limit"):
+    with raises(InvalidInput, "memory", "memory_limit"):
         certify(ensemble, requirement, memory_limit=2**20)
 
 
@@ -386,21 +387,21 @@ def test_another_region_can_be_given():
     ensemble, requirement = hard()
     small = Box(LOWER, LOWER + 0.05)
     assert certify(ensemble, requirement, region=small).status == "proven"
-    with pytest.raises(InvalidInput, match="2 features"):
+    with raises(InvalidInput, "type"):
         certify(ensemble, requirement, region=Box([0.0], [1.0]))
 
 
 def test_what_cannot_be_certified_and_wrong_limits_are_refused():
     ensemble, requirement = hard()
     for wrong in ({"time_limit_s": 0.0}, {"cell_limit": 0}, {"batch": 0}, {"memory_limit": 0}):
-        with pytest.raises(InvalidInput, match="time_limit_s"):
+        with raises(InvalidInput, "range", "time_limit_s"):
             certify(ensemble, requirement, **wrong)
     architecture = ModuleArchitecture(lambda: torch.nn.Linear(2, 3), 2, 3, "linear")
     generator = torch.Generator().manual_seed(0)
     modules = architecture.members(architecture.initialise(1, generator))
     assert isinstance(modules, ModuleMembers)
     mixed = Ensemble((Part(modules, np.zeros(1, np.int64), np.ones(1)),), Layout.single(3))
-    with pytest.raises(InvalidInput, match="ModuleMembers cannot be certified"):
+    with raises(InvalidInput, "unsupported", "ModuleMembers"):
         certify(mixed, requirement)
 
 

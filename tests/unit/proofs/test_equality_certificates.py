@@ -28,6 +28,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Box
 from cg4ai_checker import Rejected, verdict
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 INPUTS, OUTPUTS = 3, 5
 RANDOM = np.random.default_rng(0)
@@ -96,7 +97,7 @@ def test_members_without_such_a_form_are_not_proven():
     answer = certify(mixture(networks(OUTPUTS)), EQUALITY)
     assert answer.status == "unknown"
     assert "misses equality 0" in answer.note
-    with pytest.raises(InvalidInput, match="not proven or of another mixture"):
+    with raises(InvalidInput, "altered"):
         build_certificate(mixture(networks(OUTPUTS)), requirement=EQUALITY, certification=answer)
     other = affine(COMPLETION.slope.T[None], COMPLETION.offset[None] + 1e-9)
     assert certify(mixture(shielded(other)), EQUALITY).status == "unknown"
@@ -108,15 +109,15 @@ def test_other_folders_are_refused(tmp_path):
     tilted = Completion(COMPLETION.offset, COMPLETION.slope, COMPLETION.basis + 1e-10)
     anchor = affine(COMPLETION.slope.T[None], COMPLETION.offset[None] + 1e-9)
     heavy = Part(completed(), np.zeros(2, np.int64), np.array([0.5, 0.5 + 1e-9]))
-    for name, ensemble, reason in (
-        ("near", mixture(completed(near)), "the offset of part 0 .* misses equality"),
-        ("tilted", mixture(completed(tilted)), "the basis of part 0 .* misses equality"),
-        ("plain", mixture(completed(), networks(OUTPUTS)), "part 1 .* misses equality"),
-        ("anchor", mixture(shielded(anchor)), "the offset of part 0 .* misses equality"),
-        ("weights", Ensemble((heavy,), Layout.single(OUTPUTS)), "sum to"),
+    for name, ensemble, code in (
+        ("near", mixture(completed(near)), "not-proven"),
+        ("tilted", mixture(completed(tilted)), "not-proven"),
+        ("plain", mixture(completed(), networks(OUTPUTS)), "not-proven"),
+        ("anchor", mixture(shielded(anchor)), "not-proven"),
+        ("weights", Ensemble((heavy,), Layout.single(OUTPUTS)), "rejected"),
     ):
         ensemble.save(tmp_path / name)
-        with pytest.raises(Rejected, match=reason):
+        with raises(Rejected, code):
             compare(claim, tmp_path / name)
 
 
@@ -129,23 +130,23 @@ def test_forged_certificates_are_refused():
     def said(key, value):
         return cases.altered(data, lambda claim, own: claim.update({key: value}))
 
-    for forged, reason in (
-        (array("matrix", lambda a: a + 1e-9), "misses equality"),
-        (array("matrix", lambda a: a[::-1].copy()), "misses equality"),
-        (array("matrix", lambda a: a * np.nan), "holds nan"),
+    for forged, code in (
+        (array("matrix", lambda a: a + 1e-9), "not-proven"),
+        (array("matrix", lambda a: a[::-1].copy()), "not-proven"),
+        (array("matrix", lambda a: a * np.nan), "not-finite"),
         (array("matrix", lambda a: a[:0]), "shape"),
-        (array("offset", lambda a: a + 1e-9), "misses equality"),
-        (array("slope", lambda a: -a), "misses equality"),
-        (array("form0.basis", lambda a: a + 1e-9), "the basis of form 0 misses equality"),
-        (array("form0.basis", lambda a: a * 1e61), "form0.basis holds"),
+        (array("offset", lambda a: a + 1e-9), "not-proven"),
+        (array("slope", lambda a: -a), "not-proven"),
+        (array("form0.basis", lambda a: a + 1e-9), "not-proven"),
+        (array("form0.basis", lambda a: a * 1e61), "not-finite"),
         (array("form0.slope", lambda a: a.T.copy()), "shape"),
-        (said("forms", 1), "arrays of no use"),
-        (said("forms", 0), "whole number"),
-        (said("forms", 9), "missing"),
-        (said("kind", "inequality"), "names no blocks and parts"),
-        (said("title", "two\nlines"), "one line"),
+        (said("forms", 1), "rejected"),
+        (said("forms", 0), "range"),
+        (said("forms", 9), "rejected"),
+        (said("kind", "inequality"), "rejected"),
+        (said("title", "two\nlines"), "bad-name"),
     ):
-        with pytest.raises(Rejected, match=reason) as refused:
+        with raises(Rejected, code) as refused:
             verdict(forged)
         assert "\n" not in str(refused.value)
 
@@ -174,8 +175,8 @@ def test_constants_whose_sum_overflows_are_refused(tmp_path):
         build_certificate(constant, requirement=sums, certification=certify(constant, sums))
     ).claim
     mixture(ConstantMembers(np.full((1, 2), 1e308), 1)).save(tmp_path / "run")
-    with pytest.raises(Rejected, match="holds 1e\\+308"):
+    with raises(Rejected, "not-finite"):
         compare(claim, tmp_path / "run")
     mixture(ConstantMembers(np.array([[0.3, 0.7]]), 2)).save(tmp_path / "wider")
-    with pytest.raises(Rejected, match="other inputs or outputs"):
+    with raises(Rejected, "altered"):
         compare(claim, tmp_path / "wider")

@@ -105,11 +105,11 @@ def test_a_certificate_is_of_one_network(tmp_path: Path) -> None:
 
 def test_what_cannot_be_certified() -> None:
     module = nn.Sequential(*body(2), Shield(CAP))
-    with raises(InvalidInput, "missing-argument", match="region"):
+    with raises(InvalidInput, "missing-argument"):
         cg4ai.certify(module, CAP)
-    with raises(InvalidInput, "type", match="at the end"):
+    with raises(InvalidInput, "type"):
         cg4ai.certify(nn.Sequential(*module, nn.Linear(2, 2)), TILTED)
-    with raises(InvalidInput, "type", match="Bilinear"):
+    with raises(InvalidInput, "type", "Bilinear"):
         cg4ai.certify(nn.Bilinear(3, 3, 2), TILTED)
     with pytest.raises(InvalidInput, match="shield keeps"):
         cg4ai.certify(module, DISC)

@@ -8,6 +8,7 @@ from cg4ai.proofs.prover import NEAR, PER_RULE, CellMemory, compute_leaf_corners
 from cg4ai.proofs.records import Certification, OpenCells, RuleCells, RuleProof
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
+from raising import raises
 
 
 @pytest.fixture
@@ -71,5 +72,5 @@ def test_memory_is_restored_as_it_was(requirement):
 
 def test_listed_inputs_have_no_cells():
     listed = Linear(np.zeros((3, 5)), np.ones(4), 1.0, sense="<=")
-    with pytest.raises(InvalidInput, match="no Box or Ball"):
+    with raises(InvalidInput, "unsupported", "Box", "Ball"):
         CellMemory(listed)

@@ -17,6 +17,7 @@ from cg4ai.proofs import search_rounds as rounds
 from cg4ai.proofs.bounds.bound import CellBound, Cells
 from cg4ai.proofs.bounds.search import Search
 from cg4ai.rules import Box, Linear
+from raising import raises
 
 BOX = Box([-1.0, -1.0], [1.0, 1.0])
 ROWS = np.array([[1.0, -1.0, 0.0], [0.0, 1.0, -1.0], [1.0, 1.0, -1.0]])
@@ -124,5 +125,5 @@ def test_dealt_searches_come_back_as_they_were_or_as_they_are_now() -> None:
 
 def test_wrong_numbers_of_jobs_are_refused() -> None:
     ensemble, rule = case(1e-3)
-    with pytest.raises(InvalidInput, match="n_jobs must be"):
+    with raises(InvalidInput, "range", "n_jobs"):
         certify(ensemble, rule, n_jobs=0)

@@ -23,6 +23,7 @@ from cg4ai.rules.guards import guard_of
 from cg4ai.rules.regions import Ball, Box
 from cg4ai_checker import Rejected, check
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 INPUTS, OUTPUTS = 3, 2
 BOX = Box(-np.ones(INPUTS), np.ones(INPUTS))
@@ -136,10 +137,10 @@ def test_the_shield_of_a_whole_mixture(tmp_path):
     ensemble.save(tmp_path)
     assert "this anchor, these rules and this region" in compare(claim, tmp_path)[0]
     bare.save(tmp_path / "bare")
-    with pytest.raises(Rejected, match="is not behind a shield"):
+    with raises(Rejected, "rejected", "shield"):
         compare(claim, tmp_path / "bare")
     bare.apply_shield(anchor[1] - 1e-7, rule).save(tmp_path / "other")
-    with pytest.raises(Rejected, match="anchor of the shield"):
+    with raises(Rejected, "altered", "anchor"):
         compare(claim, tmp_path / "other")
 
 
@@ -150,14 +151,14 @@ def test_a_proof_is_recorded_only_for_the_shield_it_speaks_of():
     x = np.array([[0.0, 0.0, 0.0], [2.0, 0.0, 0.0]])
     assert ensemble.predict(x, explain=True).labels.tolist() == ["shielded", "unverified"]
     looser = behind(wanted(room=1.0))
-    with pytest.raises(InvalidInput, match="another mixture, region or rules"):
+    with raises(InvalidInput, "altered"):
         record_certified(looser, rule, certification=certify(ensemble, rule))
 
 
 def test_rules_that_the_shield_does_not_keep_are_refused():
     ensemble = behind(wanted(room=1e-6))
     for other in (wanted(room=2e-6), wanted(Box(-np.ones(INPUTS), 2 * np.ones(INPUTS)), 5.0)):
-        with pytest.raises(InvalidInput, match="the shield keeps cap, and none of these"):
+        with raises(InvalidInput, "conflict", "cap"):
             certify(ensemble, other)
 
 
@@ -166,7 +167,7 @@ def test_members_outside_the_shield_are_refused():
     part = behind(rule, stacks=[networks()]).parts[0]
     bare = Part(networks(4, 1), np.zeros(1, np.int64), np.array([0.5]))
     mixed = Ensemble((Part(part.members, part.blocks, part.weights / 2), bare), Layout.single(2))
-    with pytest.raises(InvalidInput, match="some members are behind a shield and others are not"):
+    with raises(InvalidInput, "unsupported"):
         certify(mixed, rule)
 
 
@@ -215,7 +216,7 @@ def test_a_member_that_is_not_shielded_is_refused_unless_it_has_no_weight(tmp_pa
         mixed = Ensemble((Part(part.members, part.blocks, shares), bare), Layout.single(OUTPUTS))
         folder = shipped(tmp_path, mixed, f"{weight}")
         if weight:
-            with pytest.raises(Rejected, match=r"part 1 .* is not behind a shield"):
+            with raises(Rejected, "rejected", "part 1"):
                 compare(claim, folder)
         else:
             assert "1 members of weight 0" in compare(claim, folder)[1]

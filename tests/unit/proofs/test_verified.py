@@ -16,6 +16,7 @@ from cg4ai.proofs.certificate import load_unfinished, save_unfinished, write_cer
 from cg4ai.rules import Linear
 from cg4ai.rules.regions import Box
 from cg4ai_checker import check
+from raising import raises
 
 ROOM = 1e-4
 
@@ -93,9 +94,9 @@ def test_the_time_limit_covers_the_check_which_can_be_gone_on_with(tmp_path, mon
 def test_a_search_alone_is_neither_recorded_nor_written(tmp_path):
     ensemble = tiny_units(1e-11)
     search = certify(ensemble, cap(), verify=False)
-    with pytest.raises(InvalidInput, match="was not checked"):
+    with raises(InvalidInput, "rejected", "checked"):
         record_certified(ensemble, cap(), certification=search)
-    with pytest.raises(InvalidInput, match="the checker rejects this certificate"):
+    with raises(InvalidInput, "rejected", "certificate"):
         write_certificate(tmp_path / "file", ensemble, requirement=cap(), certification=search)
     assert not (tmp_path / "file").exists()
 
@@ -117,7 +118,7 @@ def test_the_region_that_was_asked_for_is_the_one_that_is_checked():
     answer = certify(ensemble, wide, region=Box([0.0], [1.0]))
     assert answer.status == "proven"
     assert answer.checked
-    with pytest.raises(InvalidInput, match="another mixture, region or rules"):
+    with raises(InvalidInput, "altered"):
         record_certified(ensemble, wide, certification=answer)
 
 

@@ -50,6 +50,7 @@ from cg4ai.seeds import generator
 from cg4ai_checker import Rejected, check
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -227,27 +228,27 @@ def test_a_certificate_states_budgets_and_what_they_sum_to(network: Instance, tm
     assert "capacities of the network" in compare(verdict.claim, path)[-1]
 
     data = (path / "certificate.cg4ai").read_bytes()
-    with pytest.raises(Rejected, match=r"sum to .*, above its own"):
+    with raises(Rejected, "rejected", "above"):
         check(forged(data, total_limit=np.full(len(network.arcs), 0.5)))
     more = parse_certificate(data).arrays["limit"] + 0.1  # the anchor keeps these all the more
-    with pytest.raises(Rejected, match=r"sum to .*, above its own"):
+    with raises(Rejected, "rejected", "above"):
         check(forged(data, limit=more))
-    with pytest.raises(Rejected, match=r"total_of must lie in"):
+    with raises(Rejected, "range", "total_of"):
         check(forged(data, total_of=verdict.claim.totals.of_rule + 1))
     one = np.zeros_like(verdict.claim.totals.of_rule)
-    with pytest.raises(Rejected, match="part of one of the totals"):
+    with raises(Rejected, "rejected", "totals"):
         check(forged(data, total_of=one))
     # true, but not of this network's links: rules of one link count for another
     turned = np.roll(np.arange(len(network.arcs)), 1)[verdict.claim.totals.of_rule]
     other = check(forged(data, total_of=turned))
-    with pytest.raises(Rejected, match="not the network's"):
+    with raises(Rejected, "altered"):
         compare(other.claim, path)
     # budgets alone are no capacities
     content = parse_certificate(data)
     arrays = {name: a for name, a in content.arrays.items() if not name.startswith("total_")}
     claim = {name: value for name, value in content.claim.items() if name != "totals"}
     alone = check(seal_arrays(arrays | {"claim": encode_claim(claim)}))
-    with pytest.raises(Rejected, match="not the network's"):
+    with raises(Rejected, "altered"):
         compare(alone.claim, path)
 
 
@@ -312,9 +313,7 @@ def test_a_set_whose_corner_does_not_fit_is_refused_with_the_reason(network: Ins
     assert isinstance(box, cg4ai.rules.Box)
     tight = replace(twice, demand_set=limit_demands(box, twice.ends, budget=0.3))
     assert tight.level < 1
-    with pytest.raises(
-        InvalidInput, match=r"would need to know all demands.*--guarantee certified"
-    ):
+    with raises(InvalidInput, "unsupported", "--guarantee"):
         budget_shield(tight, "own", tight.sample(20, 0))
 
 
@@ -327,9 +326,9 @@ def test_limits_on_sums_are_kept_by_budgets_of_the_box_around(network: Instance)
 
 
 def test_settings_refuse_trees_for_agents_and_budgets_of_other_networks(network: Instance) -> None:
-    with pytest.raises(InvalidSettings, match="members tree with agent_scope own: a tree divides"):
+    with raises(InvalidSettings, "invalid-settings", "divides"):
         RouteSettings(network="abilene", members="tree", agent_scope="own")
-    with pytest.raises(InvalidInput, match="pairs of an agent and a link"):
+    with raises(InvalidInput, "shape"):
         budget_rule(network, "own", np.ones(2))
     assert RouteSettings(network="abilene", agent_scope="own").joint
 
@@ -363,7 +362,7 @@ def test_a_run_claims_no_more_than_the_checker_accepts(
     reached = router.instance.compute_utilisation(vectors, splits).max(axis=1)
     assert (reached / router.instance.find_optimal(vectors).mlu - 1 <= gaps + 1e-9).all()
     assert np.isfinite(gaps).all()
-    with pytest.raises(InvalidInput, match="an agent knows only some"):
+    with raises(InvalidInput, "unsupported"):
         router.improve_answers(vectors, splits, fallback=0.02)
     assert outcome.evaluation.kept == ("certificate" in summary) == (strength == "shielded")
     said = APPLICATION.story(json.loads((tmp_path / "run" / "summary.json").read_text()))

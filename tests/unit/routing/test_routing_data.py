@@ -22,6 +22,7 @@ from cg4ai.routing.network.description import Router, describe_instance, restore
 from cg4ai.routing.network.instance import shortest_paths
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs.folder import Run
+from raising import raises
 
 EXPECTED = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "routing-expected.csv"
 
@@ -157,7 +158,7 @@ def diamond() -> networkx.Graph:
 
 
 def test_an_unroutable_corner_names_links_and_demands() -> None:
-    with pytest.raises(InvalidInput, match="cannot be routed") as caught:
+    with raises(InvalidInput, "infeasible") as caught:
         instance(diamond(), 2, 2, load=None)
     message = str(caught.value)
     assert "loads some link to 2" in message
@@ -169,12 +170,12 @@ def test_an_unroutable_corner_names_links_and_demands() -> None:
 
 @pytest.mark.parametrize("load", [0, -1, float("nan")])
 def test_a_load_that_is_not_positive_is_refused(load: float) -> None:
-    with pytest.raises(InvalidInput, match="load must be above 0"):
+    with raises(InvalidInput, "range"):
         instance("polska", load=load)
 
 
 def test_a_load_above_one_is_refused_with_the_reason() -> None:
-    with pytest.raises(InvalidInput, match=r"link to 1\.2 .*Set load to at most 1"):
+    with raises(InvalidInput, "infeasible"):
         instance("polska", load=1.2)
 
 
@@ -184,26 +185,26 @@ def test_fewer_paths_where_fewer_exist() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code"),
     [
-        (("polskaa",), r"did you mean 'polska'\?"),
-        (("polska", 67), "67 demands .* has 66; ask for fewer"),
-        (("polska", 0), "demands must be a whole number"),
-        (("polska", 5, 1.5), "paths must be a whole number"),
-        ((3,), "got int"),
-        (("topozoo/Aarnet",), "no demands of positive volume"),
-        ((networkx.Graph(),), "no links"),
+        (("polskaa",), "unknown-name"),
+        (("polska", 67), "range"),
+        (("polska", 0), "range"),
+        (("polska", 5, 1.5), "range"),
+        ((3,), "type"),
+        (("topozoo/Aarnet",), "empty"),
+        ((networkx.Graph(),), "empty"),
     ],
 )
-def test_wrong_arguments_are_explained(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_wrong_arguments_are_explained(arguments: tuple[object, ...], code: str) -> None:
+    with raises(InvalidInput, code):
         instance(*arguments)  # type: ignore[arg-type]
 
 
 def test_a_demand_without_a_path_is_named() -> None:
     graph = networkx.DiGraph(demands={"b": {"a": 1}})
     graph.add_edge("a", "b", capacity=1)
-    with pytest.raises(InvalidInput, match="no path from b to a"):
+    with raises(InvalidInput, "infeasible"):
         instance(graph, 1)
 
 
@@ -285,7 +286,7 @@ def test_capacities_that_no_one_stated_have_no_unit() -> None:
     large, small = instance(huge), instance(usual)
     np.testing.assert_allclose(large.demand_max, small.demand_max, rtol=1e-12)
     assert large.scale == pytest.approx(small.scale / 1e9)
-    with pytest.raises(InvalidInput, match="in the same unit"):
+    with raises(InvalidInput, "range"):
         instance(huge, load=None)
 
 
@@ -299,15 +300,15 @@ def test_many_demands_that_share_links_of_no_stated_capacity_are_scaled_too() ->
 
 
 def test_demands_and_capacities_of_other_units_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
+    with raises(InvalidInput, "range"):
         instance(complete(3, volume=1e-7))
     around = complete(4)  # a way around of so much capacity that no load is left
     for a, b in around.edges:
         around[a][b]["capacity"] = 1e-3 if (a + b) % 2 else 1e12
     around.graph["demands"] = {0: {2: 1.0}}
-    with pytest.raises(InvalidInput, match="state demands and capacities in the same unit"):
+    with raises(InvalidInput, "range"):
         instance(around)
-    with pytest.raises(InvalidInput, match="has volume 1e-300, expected 0 or 1e-12 to 1e"):
+    with raises(InvalidInput, "range"):
         instance(complete(3, volume=1e-300))
 
 
@@ -328,7 +329,7 @@ def test_positions_are_kept_with_a_run_and_need_not_be() -> None:
     older = {name: value for name, value in record.items() if name != "positions"}
     assert restore_instance(older).positions is None
     for wrong in ({}, {**record["positions"], "NYCMng": [0.0, math.nan]}, [1.0], 3):
-        with pytest.raises(RunFolderError, match="does not say what its network is"):
+        with raises(RunFolderError, "bad-file", "network"):
             restore_instance({**record, "positions": wrong})
 
 
@@ -339,7 +340,7 @@ def test_runs_of_before_positions_can_be_resumed(tmp_path: Path) -> None:
     with Run.create(tmp_path / "run", "route", asked.as_dict() | {"description": then}) as run:
         check_same(run, APPLICATION, asked, prepared)
         other = replace(prepared, instance=replace(prepared.instance, name="other"))
-        with pytest.raises(InvalidSettings, match="network differ"):
+        with raises(InvalidSettings, "invalid-settings", "network"):
             check_same(run, APPLICATION, asked, other)
 
 

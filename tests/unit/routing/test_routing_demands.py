@@ -26,6 +26,7 @@ from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import anchor, robust_split, worst_vectors
 from cg4ai.rules.regions import Box, Polytope
 from cg4ai.seeds import generator
+from raising import raises
 
 
 def _set(**limits: Any) -> Instance:
@@ -53,12 +54,12 @@ def test_limits_are_shares_of_the_largest_sums() -> None:
 
 @pytest.mark.parametrize("limits", [{"hose": 0.0}, {"hose": 1.2}, {"budget": -1.0}])
 def test_shares_of_nothing_or_more_than_all_are_refused(limits: dict[str, float]) -> None:
-    with pytest.raises(InvalidInput, match="above 0 and at most 1"):
+    with raises(InvalidInput, "range"):
         _set(**limits)
 
 
 def test_demands_at_least_their_largest_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="from 0 to below 1"):
+    with raises(InvalidInput, "range"):
         _set(least=1.0)
 
 
@@ -150,17 +151,16 @@ def test_a_set_is_stored_with_its_instance() -> None:
 
 
 def test_volumes_that_cannot_be_routed_are_refused_with_links_and_demands() -> None:
-    words = r"cannot be routed.*The links that make it so: \w+->.*cross them: LOSAng->CHINng \d+"
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, "infeasible", "LOSAng->CHINng"):
         instance("abilene", 5, 3, load=None, hose=0.9)
 
 
 def test_limits_below_the_least_demands_are_refused_by_name() -> None:
     box = Box(np.array([1.0, 2.0, 0.5]), np.array([10.0, 20.0, 5.0]))
     ends = [("a", "b"), ("a", "c"), ("b", "c")]
-    with pytest.raises(InvalidInput, match=r"what a sends in all is at least 3, .* 1\.5 at most"):
+    with raises(InvalidInput, "infeasible"):
         limit_demands(box, ends, hose=0.05)
-    with pytest.raises(InvalidInput, match=r"all demands make up together is at least 3\.5"):
+    with raises(InvalidInput, "infeasible"):
         limit_demands(box, ends, budget=0.05)
     assert limit_demands(box, ends, hose=0.2, budget=0.2).covers(box.lower[None]).all()
 

@@ -28,6 +28,7 @@ from cg4ai.routing.operate.policy_onnx import onnx_model
 from cg4ai.routing.settings import AgentScope, Recipe
 from cg4ai.routing.train.agents import agents_of
 from cg4ai.routing.train.problem import routing_problem, routing_settings, shielded_problem
+from raising import raises
 
 TINY = Recipe(
     scenarios=20,
@@ -145,8 +146,8 @@ def test_routers_that_see_all_are_refused_with_the_reason(
     network: Instance, routers: Routers, shielded: bool, tmp_path: Path
 ) -> None:
     trained = routers("all", shielded)
-    why = "looks at whole loads" if shielded else r"what splits .* reads"
-    with pytest.raises(InvalidInput, match=rf"{why}.*train with --agent-scope own"):
+    why = "looks at whole loads" if shielded else "what splits"
+    with raises(InvalidInput, "unsupported", why):
         Router(network).export_agents(trained, tmp_path / "agents")
     assert not (tmp_path / "agents").exists()
 

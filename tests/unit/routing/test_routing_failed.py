@@ -24,6 +24,7 @@ from cg4ai.routing.operate.link_failures import (
     reduce_instance,
 )
 from cg4ai.routing.prove.unroutable import find_unroutable, recompute_bound
+from raising import raises
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +86,7 @@ def test_a_text_that_may_be_two_links_is_refused() -> None:
     for source, target in (("a", "b-c"), ("b-c", "c"), ("a-b", "c"), ("a", "a-b")):
         graph.add_edge(source, target, capacity=5.0, length=1.0)
     made = instance(graph, 1, 2)
-    with pytest.raises(InvalidInput, match="a<->b-c or a-b<->c"):
+    with raises(InvalidInput, "invalid-input"):
         failures_of("a-b-c", made)
     assert failures_of("a<->b-c", made)[0].links == (("a", "b-c"),)
 
@@ -102,16 +103,16 @@ def test_failures_from_files(square: Instance, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code"),
     [
-        ("a-z", "does not have"),
-        ("b-c-1", "does not have"),
-        (";", "no failure"),
-        ("a-b;b-a", "twice"),
+        ("a-z", "invalid-input"),
+        ("b-c-1", "invalid-input"),
+        (";", "invalid-input"),
+        ("a-b;b-a", "duplicate"),
     ],
 )
-def test_bad_names_are_refused(square: Instance, text: str, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_bad_names_are_refused(square: Instance, text: str, code: str) -> None:
+    with raises(InvalidInput, code):
         failures_of(text, square)
 
 

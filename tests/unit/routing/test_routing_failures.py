@@ -37,6 +37,7 @@ from cg4ai.routing.operate.rerouting import Effort, inherit_members, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import shielded_problem
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -108,7 +109,7 @@ def test_an_unknown_link_is_an_error_of_its_own_failure(
     rows = study(finished, "b-c;b-d", QUICK)
     assert [row["outcome"] for row in rows] == ["error", "shielded"]
     assert "'b-c', which square does not have" in rows[0]["text"]
-    with pytest.raises(InvalidInput, match="does not have"):
+    with raises(InvalidInput, "invalid-input"):
         study(finished, "b-c", QUICK)
 
 
@@ -231,9 +232,9 @@ def test_there_is_no_router_for_what_was_not_studied_or_cannot_be_routed(
 ) -> None:
     assert failed_folder(finished, "d-e") == finished
     assert failed_folder(finished, "d-b") == finished / "failures" / "b-d"
-    with pytest.raises(InvalidInput, match="every routing over the 4 paths that are left loads"):
+    with raises(InvalidInput, "infeasible"):
         failed_folder(finished, "a-d")
-    with pytest.raises(InvalidInput, match="was not studied"):
+    with raises(InvalidInput, "unknown-name"):
         failed_folder(finished, "a-b,c-d")
 
 

@@ -19,6 +19,7 @@ from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.optimal import best_split, make_safe_rows_at, utilisation_per_share
 from cg4ai.routing.train.rare_demands import LeastMlu
 from cg4ai.routing.train.trees import TreeGrower
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -115,14 +116,14 @@ def test_shielded_trees_are_measured_like_networks(made: Instance) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    "settings",
     [
-        ({"guarantee": "attacked"}, "proven at once"),
-        ({"objective": "cost"}, "objective mlu"),
-        ({"baseline": True}, "plain networks"),
-        ({"members": "both", "guarantee": "certified"}, "guarantee shielded"),
+        {"guarantee": "attacked"},
+        {"objective": "cost"},
+        {"baseline": True},
+        {"members": "both", "guarantee": "certified"},
     ],
 )
-def test_what_trees_cannot_do_is_refused(settings: dict[str, object], words: str) -> None:
-    with pytest.raises(InvalidSettings, match=words):
+def test_what_trees_cannot_do_is_refused(settings: dict[str, object]) -> None:
+    with raises(InvalidSettings, "invalid-settings"):
         RouteSettings(**{"network": "abilene", "members": "tree", **settings})  # type: ignore[arg-type]

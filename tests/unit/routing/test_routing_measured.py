@@ -57,6 +57,7 @@ from cg4ai.routing.train.traffic_problem import (
     traffic_problem,
 )
 from cg4ai_checker import verdict
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -115,7 +116,7 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     np.testing.assert_array_equal(plain.capacity, 10.0)
     assert plain.level < 0.99
     assert (plain.capacity_factor, plain.load) == (1.0, None)
-    with pytest.raises(InvalidInput, match="13 demands were asked for, but the traffic has 9"):
+    with raises(InvalidInput, "range"):
         measured_instance(ring(), traffic(), 13)
     with pytest.raises(UnroutableError) as raised:
         measured_instance(ring(), traffic())
@@ -123,9 +124,9 @@ def test_fewer_demands_or_capacities_as_they_are() -> None:
     assert raised.value.proof is not None
     assert raised.value.proof["bound"] > 1
     assert {*raised.value.proof["demands"]} == {*plain.demand_names}
-    with pytest.raises(InvalidInput, match="names the node 'X', which ring does not have"):
+    with raises(InvalidInput, "unknown-name"):
         measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
-    with pytest.raises(InvalidInput, match="zero at all times"):
+    with raises(InvalidInput, "empty"):
         measured_instance(ring(), Traffic(("1",), ("A", "B"), np.zeros((1, 2, 2))))
 
 
@@ -248,7 +249,7 @@ def test_networks_may_start_near_a_given_answer() -> None:
     parameters = made.initialise(5, torch.Generator().manual_seed(0))
     answers = made.forward(parameters, torch.rand(50, 3, generator=torch.Generator()))
     np.testing.assert_allclose(answers.mean(dim=(0, 1)).numpy(), start, atol=0.05)
-    with pytest.raises(InvalidInput, match=r"start must be \(4,\), got \(3,\)"):
+    with raises(InvalidInput, "shape"):
         FeedbackArchitecture(network, loads, start=np.zeros(3))
 
 
@@ -419,7 +420,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: RunOutcome[RoutingPrep
 
 def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> None:
     asked = settings(tmp_path, split="40", headroom=0.5, cover=0.5, first_steps=20, later_steps=5)
-    with pytest.raises(UnroutableError, match="scale_capacities"):
+    with raises(UnroutableError, "infeasible", "scale_capacities"):
         Routing().prepare(replace(asked, headroom=1.25, cover=1.0), None)
     outcome = perform(Routing(), asked, out=tmp_path / "run")
     made = outcome.prepared.instance
@@ -503,7 +504,7 @@ def test_settings_that_do_not_go_with_traffic(
 def test_traffic_of_zeros_is_refused() -> None:
     made = instance(ring_with_demands(), 1)
     nothing = Traffic(("1", "2"), ("A", "C"), np.array([[[0.0, 1], [0, 0]], [[0, 0], [0, 0]]]))
-    with pytest.raises(InvalidInput, match="zero at all earlier or later times"):
+    with raises(InvalidInput, "empty"):
         MeasuredTraffic.from_traffic(made, *nothing.split("2"))
 
 

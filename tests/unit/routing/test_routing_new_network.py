@@ -19,6 +19,7 @@ from cg4ai.routing.network.instance import build_instance, network_of
 from cg4ai.routing.network.links import ReadingOptions
 from cg4ai.routing.network.new_network import new_network
 from cg4ai.routing.train.optimal import find_bottleneck
+from raising import raises
 
 CITIES = {"Bern": (7.4, 46.9), "Basel": (7.6, 47.6), "Zürich": (8.5, 47.4), "Chur": (9.5, 46.85)}
 SPEEDS = [("Bern", "Basel", 10.0), ("Zürich", "Bern", 10.0), ("Basel", "Zürich", 4.0)]
@@ -110,9 +111,9 @@ def test_a_name_of_topohub_gets_capacities_and_demands(work: Path) -> None:
     assert len(made.network.nodes) == 19
     assert made.optimum is not None
     assert made.optimum.mlu == pytest.approx(0.8)
-    with pytest.raises(InvalidInput, match=r"unknown network.*abilene.*topozoo/Aarnet.*\.csv"):
+    with raises(InvalidInput, "unknown-name"):
         new_network(Path("nowhere"), Path("p.json"))
-    with pytest.raises(InvalidInput, match=r"did you mean 'topozoo/Aarnet'.*topozoo/Abilene") as no:
+    with raises(InvalidInput, "unknown-name", "topozoo/Aarnet") as no:
         new_network(Path("topozoo/Arnet"), Path("p.json"))
     assert "nobel-eu" not in str(no.value)
 
@@ -141,7 +142,7 @@ def test_all_links_that_make_no_sense_are_named_at_once(work: Path) -> None:
 
 
 def test_a_table_for_route_names_the_line_of_an_end_without_a_name(work: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"l\.csv, line 3: a node has no name"):
+    with raises(InvalidInput, "bad-name", "l.csv", "line 3"):
         network_of(table("l.csv", "source,target,capacity", "a,b,10", ",b,3"))
 
 
@@ -162,7 +163,7 @@ def test_loops_are_left_out_and_parallel_links_add_up(work: Path) -> None:
     assert "Chur-Chur (line " in loop
     assert "Bern-Basel" in parallel
     strict = ReadingOptions(capacity="Speed", parallel="refuse")
-    with pytest.raises(InvalidInput, match="links are parallel: Bern-Basel"):
+    with raises(InvalidInput, "invalid-input", "Bern-Basel"):
         new_network(Path("net.graphml"), Path("p.json"), reading=strict)
 
 
@@ -172,7 +173,7 @@ def test_directions_are_those_of_the_file_or_of_the_user(work: Path) -> None:
     assert arcs_by_name(made.network) == {("A", "B"): 5.0, ("B", "A"): 5.0, ("B", "C"): 3.0}
     assert json.loads(Path("o.json").read_text())["directed"] is True
     listed = table("b.csv", "source,target,capacity", *("A,B,5", "B,A,2", "B,C,3"))
-    with pytest.raises(InvalidInput, match=r"both directions: A-B, B-A; say --directed"):
+    with raises(InvalidInput, "invalid-input", "--directed"):
         new_network(listed, Path("p.json"))
     directed = new_network(listed, Path("p.json"), reading=ReadingOptions(directed=True))
     assert arcs_by_name(directed.network) == {("A", "B"): 5.0, ("B", "A"): 2.0, ("B", "C"): 3.0}
@@ -188,7 +189,7 @@ def test_lengths_that_some_links_lack_come_from_coordinates_or_are_refused(work:
     assert "all are taken from the coordinates" in made.draft.changes[0]
     assert made.network.arcs[0, 1].length > 50
     file = table("l.csv", "source,target,capacity,length", *("A,B,1,4", "B,C,1,"))
-    with pytest.raises(InvalidInput, match="1 link has no length while others do: B-C"):
+    with raises(InvalidInput, "invalid-input", "length"):
         new_network(file, Path("p.json"))
 
 
@@ -210,37 +211,37 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_is_written(work: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "words"),
+    ("name", "text", "code"),
     [
-        ("n.csv", "source,target,bandwith\nA,B,1\n", "no link has.*'bandwith': name the one"),
-        ("n.csv", "from,to\nA,B\n", "expected a header with the columns source,target"),
-        ("n.csv", "source,target,capacity\nA,B,fast\n", "line 2, link A-B: capacity must be a num"),
-        ("n.csv", "source,target,capacity\n", "no links"),
-        ("n.gml", "graph [ node [ id 0 ] edge", "cannot be read as GML"),
-        ("n.txt", "x", "expected a file ending in .graphml, .json, .gml, .csv"),
-        ("n.graphml", "<graphml>", "not well-formed XML"),
-        ("n.json", "[" * 100_000, "nested too deeply"),
-        ("n.json", '{"nodes": []}', "expected networkx's node-link form"),
+        ("n.csv", "source,target,bandwith\nA,B,1\n", "unknown-name"),
+        ("n.csv", "from,to\nA,B\n", "bad-file"),
+        ("n.csv", "source,target,capacity\nA,B,fast\n", "invalid-input"),
+        ("n.csv", "source,target,capacity\n", "empty"),
+        ("n.gml", "graph [ node [ id 0 ] edge", "bad-file"),
+        ("n.txt", "x", "bad-file"),
+        ("n.graphml", "<graphml>", "bad-file"),
+        ("n.json", "[" * 100_000, "bad-file"),
+        ("n.json", '{"nodes": []}', "bad-file"),
     ],
 )
-def test_files_that_cannot_be_read(work: Path, name: str, text: str, words: str) -> None:
+def test_files_that_cannot_be_read(work: Path, name: str, text: str, code: str) -> None:
     Path(name).write_text(text)
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         new_network(Path(name), Path("o.json"))
 
 
 def test_existing_files_stay(work: Path) -> None:
     file = table("l.csv", "source,target,capacity", "A,B,1")
     Path("o.json").write_text("mine")
-    with pytest.raises(InvalidInput, match=r"exists already.*--force"):
+    with raises(InvalidInput, "exists", "--force"):
         new_network(file, Path("o.json"))
     assert Path("o.json").read_text() == "mine"
     new_network(file, Path("o.json"), force=True)
-    with pytest.raises(InvalidInput, match=r"must end in \.json"):
+    with raises(InvalidInput, "bad-file", "json"):
         new_network(file, Path("o.xml"))
-    with pytest.raises(InvalidInput, match="--default-capacity must be above 0"):
+    with raises(InvalidInput, "range", "--default-capacity"):
         new_network(file, Path("p.json"), reading=ReadingOptions(default=0.0))
-    with pytest.raises(InvalidInput, match="load must be above 0"):
+    with raises(InvalidInput, "range"):
         new_network(file, Path("p.json"), load=1.5)
 
 
@@ -330,7 +331,7 @@ def test_models_leave_out_pairs_without_a_path(work: Path) -> None:
     network = new_network(file, Path("o.json"), reading=ReadingOptions(directed=True)).network
     assert set(make_demands(network, "uniform", 1.0)) == {(0, 1), (0, 2), (1, 2), (3, 4)}
     demands = table("d.csv", "source,target,volume", *("A,B,1", "C,A,1", "A,Y,1"))
-    with pytest.raises(InvalidInput, match="no path for C->A, A->Y"):
+    with raises(InvalidInput, "infeasible"):
         new_network(
             file, Path("p.json"), reading=ReadingOptions(directed=True), demands=str(demands)
         )

@@ -10,6 +10,7 @@ from scipy.optimize import LinearConstraint, linprog, minimize
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import Instance, anchor, instance
+from raising import raises
 
 CASES = [("abilene", 5, 5), ("di-yuan", 10, 3), ("nobel-eu", 15, 3)]
 BUILT = {case: instance(*case) for case in CASES}
@@ -121,13 +122,13 @@ def test_cost_equals_scipy_and_respects_capacity() -> None:
 
 def test_cost_outside_the_box_is_refused() -> None:
     built = instance("ta1", 10, 2)
-    with pytest.raises(InvalidInput, match="vector 1 cannot be routed"):
+    with raises(InvalidInput, "infeasible", "vector 1"):
         built.find_optimal(np.stack([built.demand_max, 2 * built.demand_max]), objective="cost")
 
 
 def test_an_unknown_objective_is_refused() -> None:
     built = BUILT["abilene", 5, 5]
-    with pytest.raises(InvalidInput, match="'mlu' or 'cost', got 'delay'"):
+    with raises(InvalidInput, "unknown-name", "mlu", "cost"):
         built.find_optimal(built.demand_max, objective="delay")  # type: ignore[arg-type]
 
 
@@ -183,5 +184,5 @@ def test_anchor_minimises_the_mean_mlu() -> None:
 
 
 def test_anchor_needs_samples() -> None:
-    with pytest.raises(InvalidInput, match="at least one sample"):
+    with raises(InvalidInput, "empty"):
         anchor(BUILT["abilene", 5, 5], np.empty((0, 5)))

@@ -11,6 +11,7 @@ from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.settings import Recipe, RouteSettings
 from cg4ai.routing.train.problem import capacity, choose_margin, first_rows, routing_problem
+from raising import raises
 
 TINY = Recipe(scenarios=20, priced=20, first_steps=5, later_steps=5, batch_size=8)
 
@@ -78,12 +79,12 @@ def test_objectives(abilene: Instance, objective: str, kind: type) -> None:
 
 
 def test_recipes_refuse_nothing_to_do() -> None:
-    with pytest.raises(InvalidSettings, match=r"scenarios must be at least 1, got 0"):
+    with raises(InvalidSettings, "invalid-settings", "scenarios"):
         Recipe(scenarios=0)
 
 
 def test_exact_separation_is_refused_with_its_reason() -> None:
-    with pytest.raises(InvalidSettings, match="in cells with guarantee certified"):
+    with raises(InvalidSettings, "invalid-settings", "certified"):
         Recipe(separator="mip")
-    with pytest.raises(InvalidSettings, match="bilinear"):
+    with raises(InvalidSettings, "invalid-settings", "bilinear"):
         RouteSettings(network="abilene", separator="mip")

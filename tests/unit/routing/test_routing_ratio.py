@@ -40,6 +40,7 @@ from cg4ai.seeds import generator
 from cg4ai_checker import Rejected, verdict
 from cg4ai_checker.ratio import RatioVerdict
 from cg4ai_checker.run_folder import compare
+from raising import raises
 
 HUGE = 2.0**33  # a power of two, so that nothing is rounded
 Arrays = dict[str, np.ndarray[Any, Any]]
@@ -158,61 +159,61 @@ def put(place: Any, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "said"),
+    ("name", "change", "code"),
     [
-        ("ratio", lambda a: a - 0.02, "exceeds|above the ratio"),
-        ("ratio", lambda a: a * 0 + 0.9, "at least 1"),
-        ("rule_prices", lambda a: a * 1.001, "shield's bound"),
-        ("arc_prices", lambda a: a * [[-1.0]], "at least 0"),
-        ("choice", lambda a: a * 0, "exceeds"),
-        ("choice", put((0, 0), -1), "choice"),
-        ("lower", lambda a: a * 0.5, "not proven"),
-        ("lower", lambda a: a * 0, "lower"),
-        ("upper", lambda a: a * 1.5, "not proven"),
-        ("offset", lambda a: a + 0.1, "exceeds|do not sum"),
-        ("offset", lambda a: a - 0.1, "do not sum|exceeds"),
-        ("slope", lambda a: a * 0.9, "do not sum"),
-        ("unit", lambda a: a * 0.9, "do not sum"),
-        ("threshold", lambda a: a * 1.5, "not proven"),
-        ("left", put((0,), 0), "come after"),
-        ("capacity", put((0,), 0.0), "capacity"),
-        ("incidence", put((0, 0), 0.5), "0 or 1"),
-        ("path_demand", lambda a: a * 0, "every demand"),
-        ("safe_split", lambda a: a * 0.5, "sum to one"),
-        ("slope", put((5, 0, 0), np.nan), "slope"),
+        ("ratio", lambda a: a - 0.02, "not-proven"),
+        ("ratio", lambda a: a * 0 + 0.9, "range"),
+        ("rule_prices", lambda a: a * 1.001, "not-proven"),
+        ("arc_prices", lambda a: a * [[-1.0]], "range"),
+        ("choice", lambda a: a * 0, "not-proven"),
+        ("choice", put((0, 0), -1), "range"),
+        ("lower", lambda a: a * 0.5, "not-proven"),
+        ("lower", lambda a: a * 0, "not-finite"),
+        ("upper", lambda a: a * 1.5, "not-proven"),
+        ("offset", lambda a: a + 0.1, "not-proven"),
+        ("offset", lambda a: a - 0.1, "not-proven"),
+        ("slope", lambda a: a * 0.9, "not-proven"),
+        ("unit", lambda a: a * 0.9, "not-proven"),
+        ("threshold", lambda a: a * 1.5, "not-proven"),
+        ("left", put((0,), 0), "rejected"),
+        ("capacity", put((0,), 0.0), "not-finite"),
+        ("incidence", put((0, 0), 0.5), "rejected"),
+        ("path_demand", lambda a: a * 0, "rejected"),
+        ("safe_split", lambda a: a * 0.5, "rejected"),
+        ("slope", put((5, 0, 0), np.nan), "not-finite"),
     ],
 )
 def test_forged_certificates_are_rejected(
-    arrays: Arrays, name: str, change: Any, said: str
+    arrays: Arrays, name: str, change: Any, code: str
 ) -> None:
-    with pytest.raises(Rejected, match=said):
+    with raises(Rejected, code):
         verdict(changed(arrays, name, change))
 
 
 def test_a_safe_split_that_overloads_is_rejected(made: Instance, arrays: Arrays) -> None:
     first = np.zeros(len(made.path_demand))
     first[[block[0] for block in made.blocks]] = 1.0
-    with pytest.raises(Rejected, match="safe split loads"):
+    with raises(Rejected, "not-proven"):
         verdict(seal_arrays({**arrays, "safe_split": first}))
 
 
 def test_missing_and_further_arrays_are_rejected(arrays: Arrays) -> None:
-    with pytest.raises(Rejected, match="missing"):
+    with raises(Rejected, "rejected", "missing"):
         verdict(seal_arrays({name: array for name, array in arrays.items() if name != "unit"}))
-    with pytest.raises(Rejected, match="of no use"):
+    with raises(Rejected, "rejected"):
         verdict(seal_arrays({**arrays, "more": np.zeros(1)}))
-    with pytest.raises(Rejected, match="must be an object"):
+    with raises(Rejected, "type"):
         verdict(seal_arrays({**arrays, "claim": encode_claim({"kind": "ratio"})}))
 
 
 def test_sets_without_a_ratio_are_refused(made: Instance) -> None:
-    with pytest.raises(InvalidInput, match="above zero"):
+    with raises(InvalidInput, "unsupported"):
         check_box(instance("abilene", 3, 3))
-    with pytest.raises(InvalidInput, match="box of demands"):
+    with raises(InvalidInput, "unsupported"):
         check_box(instance("abilene", 3, 3, least=0.1, budget=0.8))
     wide = replace(made, path_demand=np.repeat(made.path_demand, 300))
     # what is counted is said: 4 demands with 900 paths each are not "4 x 900"
-    with pytest.raises(InvalidInput, match=r"4 demands and 3600 paths of all.*14,400 figures"):
+    with raises(InvalidInput, "memory"):
         check_box(wide)
 
 
@@ -228,7 +229,7 @@ def test_sets_without_a_ratio_are_refused(made: Instance) -> None:
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings, match="ratio"):
+    with raises(InvalidSettings, "invalid-settings", "ratio"):
         RouteSettings(network="abilene", **given)
 
 
@@ -244,16 +245,16 @@ def test_the_router_that_is_shipped_is_compared(arrays: Arrays, folder: Path) ->
     found = verdict(seal_arrays(arrays))
     assert isinstance(found, RatioVerdict)
     assert "two shields" not in "".join(compare(found.claim, folder))
-    for name, said in (
-        ("safe_split", "another split"),
-        ("rule_prices", "another bound"),
-        ("slope", "other flows"),
-        ("capacity", "other links"),
-        ("incidence", "other links|network"),
+    for name, code in (
+        ("safe_split", "rejected"),
+        ("rule_prices", "altered"),
+        ("slope", "altered"),
+        ("capacity", "altered"),
+        ("incidence", "altered"),
     ):
         claim = verdict(seal_arrays(arrays)).claim
         setattr(claim, name, getattr(claim, name) * 0.5)
-        with pytest.raises(Rejected, match=said):
+        with raises(Rejected, code):
             compare(claim, folder)
 
 
@@ -267,7 +268,7 @@ def test_a_router_without_the_shield_of_the_ratio_is_rejected(
     single = Ensemble((replace(router.parts[0], members=bare),), router.layout)
     single.about.update({"application": "routing", **describe_instance(made)})
     single.save(tmp_path)
-    with pytest.raises(Rejected, match="two shields"):
+    with raises(Rejected, "rejected", "shields"):
         compare(verdict(seal_arrays(arrays)).claim, tmp_path)
 
 
@@ -351,22 +352,22 @@ def test_a_shield_that_leaves_alone_what_is_nearly_as_good_is_rejected(
     found = verdict(data)
     assert isinstance(found, RatioVerdict)
     assert ratios(made, vectors, splits).max() > found.claim.ratio + 1e-6  # else nothing is shown
-    with pytest.raises(Rejected, match="acts everywhere"):
+    with raises(Rejected, "rejected", "everywhere"):
         compare(found.claim, forged)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code"),
     [
-        (rotated, "not one block"),
-        (sends_nothing, "sum to 1"),
-        (another_shield, "further shield"),
-        (named_twice, "other links"),
-        (misnamed, "network or demands"),
+        (rotated, "rejected"),
+        (sends_nothing, "rejected"),
+        (another_shield, "rejected"),
+        (named_twice, "altered"),
+        (misnamed, "altered"),
     ],
 )
 def test_what_breaks_the_ratio_in_a_folder_is_rejected(
-    made: Instance, arrays: Arrays, folder: Path, tmp_path: Path, change: Any, said: str
+    made: Instance, arrays: Arrays, folder: Path, tmp_path: Path, change: Any, code: str
 ) -> None:
     found = verdict(seal_arrays(arrays))
     assert isinstance(found, RatioVerdict)
@@ -378,7 +379,7 @@ def test_what_breaks_the_ratio_in_a_folder_is_rejected(
         splits = np.asarray(load(forged).predict(vectors))
         broken = ratios(made, vectors, splits).max() > claim.ratio + 1e-6
         assert broken or made.compute_unrouted(splits) > 0.1  # else nothing is shown
-    with pytest.raises(Rejected, match=said):
+    with raises(Rejected, code):
         compare(claim, forged)
 
 

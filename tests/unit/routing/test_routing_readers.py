@@ -13,6 +13,7 @@ from cg4ai.routing.network.instance import READERS
 from cg4ai.routing.network.network import Arc
 from cg4ai.routing.network.readers import read_native, read_xml
 from cg4ai.routing.network.sndlib import load_by_name
+from raising import raises
 
 SNDLIB = Path(__file__).resolve().parents[3].parent / "shared" / "data" / "sndlib"
 
@@ -125,88 +126,88 @@ def test_nodes_without_positions_give_links_of_length_one(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
+    ("old", "new", "line", "code"),
     [
-        ("?SNDlib native", "SNDlib native", 1, "expected '\\?SNDlib native format"),
-        ("type: network", "type: solution", 1, "type: network"),
-        ("  B ( 300 400 )", "  B ( 300 )", 8, "expected '<node>"),
-        ("  B ( 300 400 )", "  B ( 300 x )", 8, "a coordinate must be a number, got 'x'"),
-        ("  B ( 300 400 )", "  A ( 300 400 )", 8, "the node 'A' is given twice"),
-        ("two ( B C )", "one ( B C )", 14, "the link 'one' is given twice"),
-        ("two ( B C )", "two ( B Cc )", 14, "unknown node 'Cc'"),
-        ("two ( B C )", "two ( B B )", 14, "from 'B' to itself"),
-        ("( 7 1 )", "( 7 )", 14, "expected '<link>"),
-        ("( 7 1 )", "( -7 1 )", 14, "at least 0, .*got '-7'"),
-        ("( 7 1 )", "( inf 1 )", 14, "must be finite"),
-        ("( 7 1 )", "( )", 14, "has capacity 0"),
-        ("0.0 0 0 0 ( 7", "-1 0 0 0 ( 7", 14, "the pre-installed capacity must be .* at least 0"),
-        ("d3 ( C B ) 1 4", "d1 ( C B ) 1 4", 21, "the demand 'd1' is given twice"),
-        ("d3 ( C B ) 1 4", "d3 ( C Q ) 1 4", 21, "unknown node 'Q'"),
-        ("d3 ( C B ) 1 4", "d3 ( C B ) 1 four", 21, "must be a number, got 'four'"),
-        ("d3 ( C B ) 1 4", "d3 ( C B ) 4", 21, "expected '<demand>"),
-        ("DEMANDS (", "DEMANDZ (", 19, r"did you mean 'DEMANDS'\?"),
-        ("LINKS (", "LINKS", 12, "expected a section"),
+        ("?SNDlib native", "SNDlib native", 1, "bad-file"),
+        ("type: network", "type: solution", 1, "bad-file"),
+        ("  B ( 300 400 )", "  B ( 300 )", 8, "bad-file"),
+        ("  B ( 300 400 )", "  B ( 300 x )", 8, "type"),
+        ("  B ( 300 400 )", "  A ( 300 400 )", 8, "duplicate"),
+        ("two ( B C )", "one ( B C )", 14, "duplicate"),
+        ("two ( B C )", "two ( B Cc )", 14, "unknown-name"),
+        ("two ( B C )", "two ( B B )", 14, "invalid-input"),
+        ("( 7 1 )", "( 7 )", 14, "bad-file"),
+        ("( 7 1 )", "( -7 1 )", 14, "not-finite"),
+        ("( 7 1 )", "( inf 1 )", 14, "not-finite"),
+        ("( 7 1 )", "( )", 14, "range"),
+        ("0.0 0 0 0 ( 7", "-1 0 0 0 ( 7", 14, "not-finite"),
+        ("d3 ( C B ) 1 4", "d1 ( C B ) 1 4", 21, "duplicate"),
+        ("d3 ( C B ) 1 4", "d3 ( C Q ) 1 4", 21, "unknown-name"),
+        ("d3 ( C B ) 1 4", "d3 ( C B ) 1 four", 21, "type"),
+        ("d3 ( C B ) 1 4", "d3 ( C B ) 4", 21, "bad-file"),
+        ("DEMANDS (", "DEMANDZ (", 19, "unknown-name"),
+        ("LINKS (", "LINKS", 12, "bad-file"),
     ],
 )
 def test_damaged_native_files_are_refused_at_their_line(
-    tmp_path: Path, old: str, new: str, line: int, message: str
+    tmp_path: Path, old: str, new: str, line: int, code: str
 ) -> None:
     assert old in NATIVE
     path = write(tmp_path, "towns.txt", NATIVE.replace(old, new, 1))
-    with pytest.raises(InvalidInput, match=message) as caught:
+    with raises(InvalidInput, code) as caught:
         instance(path)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
 
 
 def test_missing_and_open_sections_are_refused(tmp_path: Path) -> None:
     cut = NATIVE[: NATIVE.index("DEMANDS")]
-    with pytest.raises(InvalidInput, match="line 17: the section DEMANDS is missing"):
+    with raises(InvalidInput, "bad-file", "line 17"):
         instance(write(tmp_path, "cut.txt", cut))
-    with pytest.raises(InvalidInput, match="line 16: the section LINKS is not closed"):
+    with raises(InvalidInput, "bad-file", "line 16"):
         instance(write(tmp_path, "open.txt", cut.rstrip(")\n") + ")\n"))
     empty = cut + "DEMANDS (\n)\n"
-    with pytest.raises(InvalidInput, match="none has no demands of positive volume"):
+    with raises(InvalidInput, "empty"):
         instance(write(tmp_path, "none.txt", empty))
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
+    ("old", "new", "line", "code"),
     [
-        ("<y>400</y>", "<y>400", 6, "not well-formed XML"),
-        ("<y>400</y>", "<y>far</y>", 6, "y must be a number"),
-        ("<y>400</y>", "", 6, "needs exactly one <y>, got 0"),
-        ('<node id="C">', '<node id="A">', 7, "'A' is given twice"),
-        ('<node id="C">', "<node>", 7, "needs an attribute 'id'"),
-        ("<source>B</source>", "<source>Z</source>", 17, "unknown node 'Z'"),
-        ("<capacity>7</capacity>", "<capacity>-7</capacity>", 17, "at least 0"),
-        ("<demandValue>4", "<demandValue>?", 30, "must be a number"),
-        ("<links>", "<lynx>", 24, "not well-formed"),
-        ("<?xml", "<!--", 1, "not well-formed"),
-        ("<network ", '<!DOCTYPE n [<!ENTITY a "b">]><network ', 2, "declares the entity 'a'"),
+        ("<y>400</y>", "<y>400", 6, "bad-file"),
+        ("<y>400</y>", "<y>far</y>", 6, "type"),
+        ("<y>400</y>", "", 6, "bad-file"),
+        ('<node id="C">', '<node id="A">', 7, "duplicate"),
+        ('<node id="C">', "<node>", 7, "bad-file"),
+        ("<source>B</source>", "<source>Z</source>", 17, "unknown-name"),
+        ("<capacity>7</capacity>", "<capacity>-7</capacity>", 17, "not-finite"),
+        ("<demandValue>4", "<demandValue>?", 30, "type"),
+        ("<links>", "<lynx>", 24, "bad-file"),
+        ("<?xml", "<!--", 1, "bad-file"),
+        ("<network ", '<!DOCTYPE n [<!ENTITY a "b">]><network ', 2, "bad-file"),
     ],
 )
 def test_damaged_xml_files_are_refused_at_their_line(
-    tmp_path: Path, old: str, new: str, line: int, message: str
+    tmp_path: Path, old: str, new: str, line: int, code: str
 ) -> None:
     assert old in XML
     path = write(tmp_path, "towns.xml", XML.replace(old, new, 1))
-    with pytest.raises(InvalidInput, match=message) as caught:
+    with raises(InvalidInput, code) as caught:
         instance(path)
     assert str(caught.value).startswith(f"{path}, line {line}: ")
 
 
 def test_other_xml_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="line 1: expected SNDlib's <network>, got <svg>"):
+    with raises(InvalidInput, "bad-file", "line 1"):
         instance(write(tmp_path, "drawing.xml", "<svg/>"))
 
 
 def test_unreadable_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match=r"nothing\.txt: cannot be read"):
+    with raises(InvalidInput, "bad-file", "nothing.txt"):
         instance(tmp_path / "nothing.txt")
     (tmp_path / "latin.txt").write_bytes("Köln".encode("latin-1"))
-    with pytest.raises(InvalidInput, match=r"latin\.txt: is not UTF-8"):
+    with raises(InvalidInput, "bad-file", "latin.txt"):
         instance(tmp_path / "latin.txt")
-    with pytest.raises(InvalidInput, match=r"expected a file ending in \.txt"):
+    with raises(InvalidInput, "bad-file", "ending"):
         instance(write(tmp_path, "towns.doc", NATIVE))
 
 
@@ -263,11 +264,9 @@ def test_missing_capacities_are_refused_with_what_was_found(tmp_path: Path) -> N
     networkx.write_graphml(graph, tmp_path / "a.graphml")
     write(tmp_path, "a.json", json.dumps(networkx.node_link_data(graph, edges="edges")))
     for source in (graph, tmp_path / "a.graphml", tmp_path / "a.json"):
-        with pytest.raises(
-            InvalidInput, match=r"found are 'bandwidth', 'delay': rename .* to 'capacity'"
-        ):
+        with raises(InvalidInput, "bad-file", "bandwidth", "delay"):
             instance(source, demand_file=write(tmp_path, "d.csv", "source,target,volume\nA,B,1\n"))
-    with pytest.raises(InvalidInput, match="no edge has the attribute 'capacity'; give each"):
+    with raises(InvalidInput, "bad-file", "capacity"):
         instance(networkx.path_graph(3))
 
 
@@ -287,59 +286,55 @@ def test_defaults_and_directions_of_graphml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("edge", "message"),
+    ("edge", "code"),
     [
-        ({"length": 1.0}, "edge C-D: has no capacity while others do"),
-        ({"capacity": 1.0}, "edge C-D: has no length while others do"),
-        ({"capacity": "much", "length": 1}, "edge C-D: capacity must be a number, got 'much'"),
-        ({"capacity": -1, "length": 1}, "edge C-D: capacity must be .* at least 0"),
-        ({"capacity": 0, "length": 1}, "the link C-D has capacity 0"),
+        ({"length": 1.0}, "bad-file"),
+        ({"capacity": 1.0}, "bad-file"),
+        ({"capacity": "much", "length": 1}, "type"),
+        ({"capacity": -1, "length": 1}, "not-finite"),
+        ({"capacity": 0, "length": 1}, "range"),
     ],
 )
-def test_bad_edges_are_named(edge: dict[str, object], message: str) -> None:
+def test_bad_edges_are_named(edge: dict[str, object], code: str) -> None:
     graph = towns_graph()
     graph.add_edge("C", "D", **edge)
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         instance(graph)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("A,C,9\n", "line 1: expected a header"),
-        ("source,target,volume\nA,C\n", "line 2: expected 3 values, got 2"),
-        ("source,target,volume\nA,C,9\n\nA,X,9\n", "line 4: .*unknown node 'X'"),
-        ("source,target,volume\nA,C,-9\n", "line 2: volume must be .* at least 0"),
-        ("source,target,volume\nA,C,lots\n", "line 2: volume must be a number"),
-        ("source,target,volume\nA,C,1\nA,C,2\n", "line 3: .*given twice"),
-        ("source,target,volume\n", "no demands of positive volume"),
+        ("A,C,9\n", "bad-file"),
+        ("source,target,volume\nA,C\n", "bad-file"),
+        ("source,target,volume\nA,C,9\n\nA,X,9\n", "unknown-name"),
+        ("source,target,volume\nA,C,-9\n", "not-finite"),
+        ("source,target,volume\nA,C,lots\n", "type"),
+        ("source,target,volume\nA,C,1\nA,C,2\n", "duplicate"),
+        ("source,target,volume\n", "empty"),
     ],
 )
-def test_bad_demand_files_are_refused_at_their_line(
-    tmp_path: Path, text: str, message: str
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_bad_demand_files_are_refused_at_their_line(tmp_path: Path, text: str, code: str) -> None:
+    with raises(InvalidInput, code):
         instance(towns_graph(), demand_file=write(tmp_path, "demands.csv", text))
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
+    ("name", "text", "code"),
     [
-        ("a.json", '{"nodes": [],\n "edges": [}', r"a\.json, line 2: not valid JSON"),
-        ("a.json", "[1]", "line 1: expected networkx's node-link form"),
-        ("a.json", '{"nodes": 3,\n"edges": []}', "line 1: 'nodes' must be a list"),
-        ("a.json", '{"nodes": [4],\n"edges": []}', "entry 1 of 'nodes' must be an object"),
-        ("a.json", '{"nodes": [{"id": 1}],\n"edges": [{"source": 1}]}', "line 2: .* no 'target'"),
-        ("a.json", '{"nodes": [{"id": 1}], "multigraph": 3, "edges": []}', "no links"),
-        ("a.graphml", "<graphml>\n<graph>", r"a\.graphml, line 2: not well-formed XML"),
-        ("a.graphml", "<svg/>", "line 1: expected <graphml>, got <svg>"),
-        ("a.graphml", "<graphml></graphml>", "needs exactly one <graph>, got 0"),
+        ("a.json", '{"nodes": [],\n "edges": [}', "bad-file"),
+        ("a.json", "[1]", "bad-file"),
+        ("a.json", '{"nodes": 3,\n"edges": []}', "bad-file"),
+        ("a.json", '{"nodes": [4],\n"edges": []}', "bad-file"),
+        ("a.json", '{"nodes": [{"id": 1}],\n"edges": [{"source": 1}]}', "bad-file"),
+        ("a.json", '{"nodes": [{"id": 1}], "multigraph": 3, "edges": []}', "empty"),
+        ("a.graphml", "<graphml>\n<graph>", "bad-file"),
+        ("a.graphml", "<svg/>", "bad-file"),
+        ("a.graphml", "<graphml></graphml>", "bad-file"),
     ],
 )
-def test_damaged_graph_files_are_refused(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_damaged_graph_files_are_refused(tmp_path: Path, name: str, text: str, code: str) -> None:
+    with raises(InvalidInput, code):
         instance(write(tmp_path, name, text))
 
 
@@ -361,27 +356,27 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
+    ("old", "new", "line", "code"),
     [
-        (">3</data>", ">much</data>", 12, "edge B-A: capacity must be a number, got 'much'"),
-        (">3</data>", ">-3</data>", 12, "capacity must be finite and at least 0"),
-        (">1</data>", ">0</data>", 9, "the link .* has capacity 0"),
-        (">2</data>", ">nan</data>", 11, "edge C-B: capacity must be finite"),
-        ('<data key="t">6</data>', "", 10, "edge .*: has no length while others do"),
-        (">7</data>", ">far</data>", 12, "edge .*: length must be a number"),
-        ('"C" target="B"', '"C" target="Z"', 10, "unknown node 'Z'"),
-        ('"C" target="B"', '"C"', 10, "<edge> needs an attribute 'target'"),
-        ('"C" target="B"', '"C" target="C"', 10, "goes from 'C' to itself"),
-        ('<data key="c">2', '<data key="d">2', 11, "unknown key 'd'"),
-        ('<node id="A"/>', "<node/>", 7, "needs an attribute 'id'"),
+        (">3</data>", ">much</data>", 12, "type"),
+        (">3</data>", ">-3</data>", 12, "not-finite"),
+        (">1</data>", ">0</data>", 9, "range"),
+        (">2</data>", ">nan</data>", 11, "not-finite"),
+        ('<data key="t">6</data>', "", 10, "bad-file"),
+        (">7</data>", ">far</data>", 12, "type"),
+        ('"C" target="B"', '"C" target="Z"', 10, "unknown-name"),
+        ('"C" target="B"', '"C"', 10, "bad-file"),
+        ('"C" target="B"', '"C" target="C"', 10, "invalid-input"),
+        ('<data key="c">2', '<data key="d">2', 11, "unknown-name"),
+        ('<node id="A"/>', "<node/>", 7, "bad-file"),
     ],
 )
 def test_errors_in_graphml_name_line_and_edge(
-    tmp_path: Path, old: str, new: str, line: int, message: str
+    tmp_path: Path, old: str, new: str, line: int, code: str
 ) -> None:
     assert old in GRAPHML
     path = write(tmp_path, "a.graphml", GRAPHML.replace(old, new, 1))
-    with pytest.raises(InvalidInput, match=message) as caught:
+    with raises(InvalidInput, code) as caught:
         instance(path)
     assert str(caught.value).startswith(f"{path}, line {line}")
 
@@ -402,27 +397,27 @@ NODE_LINK = """{"multigraph": true, "graph": {"demands": {
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "line", "message"),
+    ("old", "new", "line", "code"),
     [
-        ("3.0}", '"much"}', 11, "edge .*: capacity must be a number, got 'much'"),
-        ("1.0}", "0.0}", 8, "the link a-b has capacity 0"),
-        (',\n   "capacity": 2.0', "", 9, "edge b-c: has no capacity while others do"),
-        ('"target": "c"', '"target": "d"', 9, "unknown node 'd'"),
-        ("[1, 0]", "[1]", 4, "node b: pos must be two coordinates"),
-        ("[2, 2]", '["far", 2]', 6, "node c: a coordinate must be a number"),
-        ('"c": "2"', '"c": "lots"', 3, "demand b->c: volume must be a number"),
-        ('"c": 4.0', '"d": 4.0', 2, "unknown node 'd'"),
+        ("3.0}", '"much"}', 11, "type"),
+        ("1.0}", "0.0}", 8, "range"),
+        (',\n   "capacity": 2.0', "", 9, "bad-file"),
+        ('"target": "c"', '"target": "d"', 9, "unknown-name"),
+        ("[1, 0]", "[1]", 4, "bad-file"),
+        ("[2, 2]", '["far", 2]', 6, "type"),
+        ('"c": "2"', '"c": "lots"', 3, "type"),
+        ('"c": 4.0', '"d": 4.0', 2, "unknown-name"),
     ],
 )
 def test_errors_in_json_name_line_and_edge(
-    tmp_path: Path, old: str, new: str, line: int, message: str
+    tmp_path: Path, old: str, new: str, line: int, code: str
 ) -> None:
     assert old in NODE_LINK
     path = write(tmp_path, "a.json", NODE_LINK.replace(old, new, 1))
-    with pytest.raises(InvalidInput, match=message) as caught:
+    with raises(InvalidInput, code) as caught:
         instance(path)
     assert str(caught.value).startswith(f"{path}, line {line}, ") or (
-        "unknown" in message and str(caught.value).startswith(f"{path}, line {line}")
+        "unknown" in code and str(caught.value).startswith(f"{path}, line {line}")
     )
 
 
@@ -440,7 +435,7 @@ def test_nodes_may_be_lists_or_have_no_id(tmp_path: Path) -> None:
     text = """{"nodes": [{"id": [1, 2]}, {}],
      "graph": {"demands": {"1": {"(1, 2)": 3}}},
      "edges": [{"source": [1, 2], "target": 1, "capacity": -1}]}"""
-    with pytest.raises(InvalidInput, match=r"line 3, edge \(1, 2\)-1: capacity"):
+    with raises(InvalidInput, "not-finite", "line 3", "capacity"):
         instance(write(tmp_path, "a.json", text))
     assert instance(write(tmp_path, "b.json", text.replace("-1", "5")), 1).arcs == [("1", "(1, 2)")]
 

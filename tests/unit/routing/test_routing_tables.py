@@ -8,6 +8,7 @@ import pytest
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import instance
 from cg4ai.routing.network.readers import read_links
+from raising import raises
 
 LINKS = "source,target,capacity,length\nA,B,10,1\nB,C,10,1\nA,C,5,3\n"
 DEMANDS = "source,target,volume\nA,C,4\nB,A,2\n"
@@ -37,19 +38,19 @@ def test_links_in_csv_are_a_network(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("source,target\nA,B\n", "line 1: expected a header with the columns source,target,cap"),
-        ("source,target,capacity,colour\nA,B,1,red\n", "line 1: .* maybe length,both"),
-        ("source,target,capacity\nA,B,-1\n", "line 2: capacity must be .* at least 0"),
-        ("source,target,capacity\nA,A,1\n", "to itself"),
-        ("source,target,capacity\nA,B,1\nB,A,1\n", "in both directions; add a column both"),
-        ("source,target,capacity,both\nA,B,1,maybe\n", "both must be yes or no, got 'maybe'"),
-        ("source,target,capacity\n", "no links"),
+        ("source,target\nA,B\n", "bad-file"),
+        ("source,target,capacity,colour\nA,B,1,red\n", "bad-file"),
+        ("source,target,capacity\nA,B,-1\n", "not-finite"),
+        ("source,target,capacity\nA,A,1\n", "invalid-input"),
+        ("source,target,capacity\nA,B,1\nB,A,1\n", "duplicate"),
+        ("source,target,capacity,both\nA,B,1,maybe\n", "bad-file"),
+        ("source,target,capacity\n", "empty"),
     ],
 )
-def test_bad_links_are_refused_at_their_line(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_bad_links_are_refused_at_their_line(tmp_path: Path, text: str, code: str) -> None:
+    with raises(InvalidInput, code):
         read_links(write(tmp_path, "net.csv", text))
 
 
@@ -63,17 +64,17 @@ def test_demands_may_be_a_matrix(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        (",A,B,X\nA,0,0,4\nB,2,0,0\nX,0,0,0\n", "line 2: .*unknown node 'X'"),
-        (",A,B,C\nA,0,0,4\nB,2,0\nC,0,0,0\n", "line 3: expected 4 values"),
-        (",A,B,C\nA,0,0,4\nB,2,0,0\n", "in each of 4 lines of a matrix"),
-        (",A,B,C\nA,0,0,-4\nB,2,0,0\nC,0,0,0\n", "line 2: volume must be .* at least 0"),
+        (",A,B,X\nA,0,0,4\nB,2,0,0\nX,0,0,0\n", "unknown-name"),
+        (",A,B,C\nA,0,0,4\nB,2,0\nC,0,0,0\n", "bad-file"),
+        (",A,B,C\nA,0,0,4\nB,2,0,0\n", "bad-file"),
+        (",A,B,C\nA,0,0,-4\nB,2,0,0\nC,0,0,0\n", "not-finite"),
     ],
 )
-def test_bad_matrices_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_matrices_are_refused(tmp_path: Path, text: str, code: str) -> None:
     links = write(tmp_path, "net.csv", LINKS)
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         instance(links, demand_file=write(tmp_path, "matrix.csv", text))
 
 
@@ -91,21 +92,21 @@ def test_given_paths_are_used_as_they_are(tmp_path: Path, name: str, text: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("source,target,path\nA,C,A;C\n", "is given no path from B to A"),
-        (PATHS + "A,C,A;B;C\n", "line 5: the path A;B;C is given twice"),
-        (PATHS + "A,C,A;Bonn;C\n", "line 5: a path names the node 'Bonn'"),
-        (PATHS + "A,B,A;C\n", "line 5: the path A;C does not go from 'A' to 'B'"),
-        (PATHS + "A,A,A;B;A\n", "none twice"),
-        ("source,target,path\n", "has no paths"),
-        ("source,target\nA,B\n", "line 1: expected a header with the columns source,target,path"),
+        ("source,target,path\nA,C,A;C\n", "infeasible"),
+        (PATHS + "A,C,A;B;C\n", "duplicate"),
+        (PATHS + "A,C,A;Bonn;C\n", "unknown-name"),
+        (PATHS + "A,B,A;C\n", "conflict"),
+        (PATHS + "A,A,A;B;A\n", "duplicate"),
+        ("source,target,path\n", "empty"),
+        ("source,target\nA,B\n", "bad-file"),
     ],
 )
-def test_bad_paths_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_paths_are_refused(tmp_path: Path, text: str, code: str) -> None:
     links = write(tmp_path, "net.csv", LINKS)
     demands = write(tmp_path, "demands.csv", DEMANDS)
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         instance(links, demand_file=demands, path_file=write(tmp_path, "paths.csv", text))
 
 
@@ -114,5 +115,5 @@ def test_paths_need_links(tmp_path: Path) -> None:
     links = write(tmp_path, "net.csv", one_way)
     demands = write(tmp_path, "demands.csv", "source,target,volume\nA,C,4\n")
     paths = write(tmp_path, "paths.json", '[["A","C"]]')
-    with pytest.raises(InvalidInput, match="from A to C, but net has no such link"):
+    with raises(InvalidInput, "unknown-name"):
         instance(links, demand_file=demands, path_file=paths)

@@ -11,6 +11,7 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import Traffic, instance, read_traffic
+from raising import raises
 
 NODES = ("C", "A", "B")
 TIMES = ("20040301-0000", "20040301-0005", "20040301-0010")
@@ -109,13 +110,11 @@ def test_vectors_follow_the_instance_and_its_scale() -> None:
     assert made.demand_names == ["C->A", "A->B"]
     found = Traffic(TIMES, NODES, MATRICES).to_vectors(made)
     np.testing.assert_allclose(found, made.scale * np.array([[2, 5], [1, 9], [2, 2]]))
-    with pytest.raises(InvalidInput, match=r"no node 'Bonn' \(did you mean 'Born'\?\)"):
+    with raises(InvalidInput, "unknown-name", "Born", "Bonn"):
         Traffic(TIMES, ("A", "Born", "C"), MATRICES).to_vectors(
             instance(triangle(("A", "Bonn", "C")), 2)
         )
-    with pytest.raises(
-        InvalidInput, match=r"'Bonn', which net does not have \(did you mean 'Born'"
-    ):
+    with raises(InvalidInput, "unknown-name", "Born", "Bonn"):
         Traffic(TIMES, ("A", "Bonn", "C"), MATRICES).check_nodes(("A", "Born", "C"), "net")
 
 
@@ -131,7 +130,7 @@ def test_traffic_is_split_by_time_or_share() -> None:
     numbered = Traffic(("8", "9", "10"), ("A", "B"), np.zeros((3, 2, 2)))
     assert numbered.take_before("10").times == ("8", "9")  # as numbers, not as texts
     for bad in ("2003", "2005-01-01", "1.5"):
-        with pytest.raises(InvalidInput, match="split at"):
+        with raises(InvalidInput, "range"):
             whole.split(bad)
 
 
@@ -143,7 +142,7 @@ def test_errors_about_times_of_an_unknown_format_say_which_are_read() -> None:
     dated = Traffic(("2004-03-28", "2004-04-01"), ("A", "B"), volumes)
     with pytest.raises(InvalidInput, match=known):
         dated.split("foo")
-    with pytest.raises(InvalidInput, match=r"up to 2004-04-01$"):
+    with raises(InvalidInput, "range"):
         dated.split("2005-01-01")
 
 
@@ -157,52 +156,52 @@ LONG = "time,source,target,volume\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code"),
     [
-        ("", "line 1: expected the columns time,source,target,volume"),
-        (LONG, "has no traffic"),
-        (LONG + "1,A,B,-2\n", "line 2: volume must be finite and at least 0"),
-        (LONG + "1,A,B,\n", "line 2: volume must be a number, got ''"),
-        (LONG + "1,A,B,nan\n", "line 2: volume must be finite"),
-        (LONG + "1,A,B\n", "line 2: expected 4 values, got 3"),
-        (LONG + "1,A,B,2\n1,A,B,3\n", "line 3: the traffic A->B at '1' is given twice"),
-        (LONG + "2,A,B,2\n1,A,B,3\n", "the time '1' is out of order"),
-        ("time,A->B,B\n1,2,3\n", "line 1: expected the columns"),
-        ("time,A->B\n1,2\n1,3\n", "line 3: the time '1' is given twice"),
-        ("time,A->B,B->A\n1,2\n", "line 2: expected 3 values, got 2"),
-        ("time,A->B,B->A\n1,2,3,4\n", "line 2: expected 3 values, got 4"),
-        (LONG + "1,A,B,2,5\n", "line 2: expected 4 values, got 5"),
+        ("", "bad-file"),
+        (LONG, "empty"),
+        (LONG + "1,A,B,-2\n", "not-finite"),
+        (LONG + "1,A,B,\n", "type"),
+        (LONG + "1,A,B,nan\n", "not-finite"),
+        (LONG + "1,A,B\n", "shape"),
+        (LONG + "1,A,B,2\n1,A,B,3\n", "duplicate"),
+        (LONG + "2,A,B,2\n1,A,B,3\n", "invalid-input"),
+        ("time,A->B,B\n1,2,3\n", "bad-file"),
+        ("time,A->B\n1,2\n1,3\n", "duplicate"),
+        ("time,A->B,B->A\n1,2\n", "shape"),
+        ("time,A->B,B->A\n1,2,3,4\n", "shape"),
+        (LONG + "1,A,B,2,5\n", "shape"),
     ],
 )
-def test_bad_csv_is_refused_in_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_bad_csv_is_refused_in_one_line(tmp_path: Path, text: str, code: str) -> None:
     path = tmp_path / "t.csv"
     path.write_text(text)
-    with pytest.raises(InvalidInput, match=message) as raised:
+    with raises(InvalidInput, code) as raised:
         read_traffic(path)
     assert "\n" not in str(raised.value)
     assert str(path) in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "code"),
     [
-        ({"nodes": ["A"]}, "has no array 'matrices'"),
-        ({"matrices": np.zeros((2, 2)), "nodes": ["A", "B"]}, r"shape \(T, N, N\), got"),
-        ({"matrices": np.zeros((2, 2, 3)), "nodes": ["A", "B"]}, r"need matrices of shape"),
-        ({"matrices": np.full((1, 2, 2), np.nan), "nodes": ["A", "B"]}, "no missing value"),
-        ({"matrices": -np.ones((1, 2, 2)), "nodes": ["A", "B"]}, "at 0 from A to A is -1"),
-        ({"matrices": np.zeros((1, 2, 2)), "nodes": ["A", "A"]}, "'A' .* twice"),
-        ({"matrices": np.zeros((0, 2, 2)), "nodes": ["A", "B"]}, "the file is empty"),
+        ({"nodes": ["A"]}, "bad-file"),
+        ({"matrices": np.zeros((2, 2)), "nodes": ["A", "B"]}, "shape"),
+        ({"matrices": np.zeros((2, 2, 3)), "nodes": ["A", "B"]}, "invalid-input"),
+        ({"matrices": np.full((1, 2, 2), np.nan), "nodes": ["A", "B"]}, "invalid-input"),
+        ({"matrices": -np.ones((1, 2, 2)), "nodes": ["A", "B"]}, "invalid-input"),
+        ({"matrices": np.zeros((1, 2, 2)), "nodes": ["A", "A"]}, "invalid-input"),
+        ({"matrices": np.zeros((0, 2, 2)), "nodes": ["A", "B"]}, "invalid-input"),
         (
             {"matrices": np.zeros((2, 2, 2)), "nodes": ["A", "B"], "times": ["5", "5"]},
-            "the time '5' is twice",
+            "invalid-input",
         ),
     ],
 )
-def test_bad_npz_is_refused(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+def test_bad_npz_is_refused(tmp_path: Path, arrays: dict[str, Any], code: str) -> None:
     path = tmp_path / "t.npz"
     np.savez(path, **arrays)
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         read_traffic(path)
 
 
@@ -211,7 +210,7 @@ def test_damaged_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     if name != "no.csv":
         path.write_bytes(b"not what it says")
-    with pytest.raises(InvalidInput, match=name) as raised:
+    with raises(InvalidInput, "bad-file", name) as raised:
         read_traffic(path)
     assert "pickle" not in str(raised.value)
 
@@ -220,9 +219,7 @@ def test_a_single_array_is_no_npz_file(tmp_path: Path) -> None:
     path = tmp_path / "t.npz"
     with path.open("wb") as file:
         np.save(file, MATRICES)
-    with pytest.raises(
-        InvalidInput, match=r"t\.npz: is not an npz file; write one with numpy\.savez"
-    ):
+    with raises(InvalidInput, "bad-file", "t.npz"):
         read_traffic(path)
 
 
@@ -231,13 +228,13 @@ def test_xml_files_must_agree_on_their_nodes(tmp_path: Path) -> None:
     (folder / "z.xml").write_text(as_xml(1).replace("0005", "0100"))
     assert len(read_traffic(folder)) == 4
     (folder / "z.xml").write_text(as_xml(1))
-    with pytest.raises(InvalidInput, match="'20040301-0005' is given twice"):
+    with raises(InvalidInput, "duplicate", "20040301-0005"):
         read_traffic(folder)
     (folder / "z.xml").write_text(as_xml(1).replace("0005", "0100").replace('id="A"', 'id="X"'))
-    with pytest.raises(InvalidInput, match="same nodes in the same order"):
+    with raises(InvalidInput, "conflict"):
         read_traffic(folder)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="has no traffic"):
+    with raises(InvalidInput, "empty"):
         read_traffic(tmp_path / "empty")
 
 

@@ -10,6 +10,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.traffic_sets import compute_contained_share, from_traffic, worst_optimum
 from cg4ai.routing.network.instance import instance, restrict_to_set
 from cg4ai.rules.regions import Box, Polytope
+from raising import raises
 
 ENDS = [("A", "B"), ("A", "C"), ("B", "C"), ("C", "A")]
 
@@ -93,19 +94,19 @@ def test_climbing_finds_the_worst_vertex() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change",
     [
-        ({"cover": 1.5}, "cover must be from 0 to 1, got 1.5"),
-        ({"headroom": 0.0}, "headroom must be from"),
-        ({"least": 2.0}, "least must be from 0 to 1"),
+        {"cover": 1.5},
+        {"headroom": 0.0},
+        {"least": 2.0},
     ],
 )
-def test_bad_figures_are_refused(change: dict[str, float], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_bad_figures_are_refused(change: dict[str, float]) -> None:
+    with raises(InvalidInput, "range", *change):
         from_traffic(measured(), ENDS, **change)  # type: ignore[arg-type]
 
 
 def test_bad_vectors_are_refused() -> None:
     for bad in (measured()[:, :3], np.zeros((0, 4)), np.zeros((3, 4)), -measured()):
-        with pytest.raises(InvalidInput, match="measured demand"):
+        with pytest.raises(InvalidInput):
             from_traffic(bad, ENDS)

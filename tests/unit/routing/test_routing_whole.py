@@ -25,6 +25,7 @@ from cg4ai.routing.train import effort as sizes
 from cg4ai.routing.train.joint import JointPricer, joint_network
 from cg4ai.routing.train.problem import capacity, first_request, shielded_problem
 from cg4ai.rules.guards import guard_of
+from raising import raises
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -43,7 +44,7 @@ def test_the_option_takes_a_number_or_all() -> None:
     assert demands_of("all") == demands_of(" ALL ") == ALL
     assert demands_of("12") == 12
     for text in ("0", "-1", "some", "1.5", "9" * 30):
-        with pytest.raises(InvalidInput, match="a whole number of at least 1, or all"):
+        with raises(InvalidInput, "range"):
             demands_of(text)
 
 

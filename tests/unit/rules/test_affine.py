@@ -23,6 +23,7 @@ from cg4ai.rules.bounds import AffineBound
 from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Ball, Box, Region, region_of
+from raising import raises
 
 INPUTS, OUTPUTS = 3, 4
 NUMBERS = ("constant", "limit", "value", "tilt")
@@ -177,7 +178,7 @@ def test_products_of_affine_outputs_and_affine_coefficients_have_no_closed_form(
     slopes[1] = 1.0
     touched = np.isin(np.arange(len(rules)), rules.rule[rules.output == 1])
     np.testing.assert_array_equal(rules.closed_form(slopes), ~touched)
-    with pytest.raises(InvalidInput, match="no closed form"):
+    with raises(InvalidInput, "unsupported"):
         rules.worst_affine(slopes, np.ones(OUTPUTS), Box([0.0] * 3, [1.0] * 3))
 
 
@@ -212,25 +213,25 @@ def test_what_is_stored_comes_back_and_has_the_same_digest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "code"),
     [
-        ({"rule": [0, 0], "output": [1, 1], "input": [2, 2], "value": [1e60, 1.0]}, "2 times"),
-        ({"rule": [5], "output": [0], "input": [0], "value": [1.0]}, "within 5 rules"),
-        ({"rule": [0], "output": [-1], "input": [0], "value": [1.0]}, "counted from 0"),
-        ({"rule": [0], "output": [0], "input": [3], "value": [1.0]}, "3 inputs"),
-        ({"rule": [0.5], "output": [0], "input": [0], "value": [1.0]}, "int64"),
-        ({"value": [1.0, 2.0, 3.0]}, "as long"),
-        ({"limit": np.zeros(4)}, "limit"),
-        ({"tilt": np.zeros((5, 2))}, "tilt"),
-        ({"piece": [0, 1, 1, 2, 3]}, "each of 5 affine rules needs a limit"),
-        ({"piece": [0, 2, 1, 3, 4]}, "after one another"),
-        ({"piece": [1, 2, 3, 4, 5]}, "belong to rules"),
-        ({"constant": np.full((5, OUTPUTS), np.nan)}, "finite"),
+        ({"rule": [0, 0], "output": [1, 1], "input": [2, 2], "value": [1e60, 1.0]}, "duplicate"),
+        ({"rule": [5], "output": [0], "input": [0], "value": [1.0]}, "range"),
+        ({"rule": [0], "output": [-1], "input": [0], "value": [1.0]}, "range"),
+        ({"rule": [0], "output": [0], "input": [3], "value": [1.0]}, "range"),
+        ({"rule": [0.5], "output": [0], "input": [0], "value": [1.0]}, "not-finite"),
+        ({"value": [1.0, 2.0, 3.0]}, "invalid-input"),
+        ({"limit": np.zeros(4)}, "shape"),
+        ({"tilt": np.zeros((5, 2))}, "shape"),
+        ({"piece": [0, 1, 1, 2, 3]}, "shape"),
+        ({"piece": [0, 2, 1, 3, 4]}, "shape"),
+        ({"piece": [1, 2, 3, 4, 5]}, "shape"),
+        ({"constant": np.full((5, OUTPUTS), np.nan)}, "not-finite"),
     ],
 )
-def test_arrays_that_make_no_rules_are_refused(change: dict[str, Any], message: str) -> None:
+def test_arrays_that_make_no_rules_are_refused(change: dict[str, Any], code: str) -> None:
     arrays = random_rules(1).arrays | {name: np.array(value) for name, value in change.items()}
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, code):
         AffineRules.from_arrays(arrays, input_size=INPUTS)
 
 
@@ -253,7 +254,7 @@ def test_repeated_slopes_of_a_functional_are_refused_before_anything_is_trained(
             )
 
     rule = Linear(Box([0.0], [1.0]), Cancelling(), 1.0, "<=")
-    with pytest.raises(InvalidInput, match="given 3 times; give the sum once"):
+    with raises(InvalidInput, "duplicate"):
         rule.check(1, 1)
 
 

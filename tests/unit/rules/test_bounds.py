@@ -11,6 +11,7 @@ import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import AffineBound, AffineCoefficients, Box, Largest, Linear, Smallest
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(6, 4))
@@ -85,7 +86,7 @@ def test_copies_keep_bounds_that_depend_on_the_input() -> None:
     rule = Linear(BOX, MATRIX, AffineBound(OFFSET, SLOPE))
     again = replace(rule, name="copy", inputs=Box(np.zeros(4), np.ones(4)))
     np.testing.assert_array_equal(shortfalls(again), shortfalls(rule))
-    with pytest.raises(InvalidInput, match="4 features, the rule has 2 and 3"):
+    with raises(InvalidInput, "shape"):
         replace(rule, inputs=Box(np.zeros(3), np.ones(3)))
 
 
@@ -108,38 +109,38 @@ def sparse(place: int, value: Any) -> AffineCoefficients:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda: AffineBound([[1.0]], [1.0]), "offset, one number or"),
-        (lambda: AffineBound(1.0, 2.0), "slope .d,. or"),
-        (lambda: AffineBound(np.nan, [1.0]), "finite"),
-        (lambda: Largest([]), "list of bounds"),
-        (lambda: Largest(1.0), "list of bounds"),
-        (lambda: Largest([Smallest([1.0])]), "in one list"),
-        (lambda: Linear(BOX, MATRIX, AffineBound(0.0, np.ones(3))), "4 features"),
-        (lambda: Linear(BOX, MATRIX, AffineBound(np.ones(3), np.ones(4))), "for 3 rules"),
-        (lambda: Linear(BOX, MATRIX, Largest([1.0]), ">="), '">=" takes Smallest'),
-        (lambda: Linear(BOX, MATRIX, Smallest([1.0]), "<="), "rule of its own"),
-        (lambda: Linear(BOX, MATRIX, Largest([1.0]), "=="), "rule of its own"),
-        (lambda: Linear(BOX, Unknown(), AffineBound(0.0, np.ones(4))), "affine"),
-        (lambda: AffineCoefficients.dense(MATRIX, MOVING[0]), "one rule"),
+        (lambda: AffineBound([[1.0]], [1.0]), "shape"),
+        (lambda: AffineBound(1.0, 2.0), "shape"),
+        (lambda: AffineBound(np.nan, [1.0]), "not-finite"),
+        (lambda: Largest([]), "type"),
+        (lambda: Largest(1.0), "type"),
+        (lambda: Largest([Smallest([1.0])]), "type"),
+        (lambda: Linear(BOX, MATRIX, AffineBound(0.0, np.ones(3))), "shape"),
+        (lambda: Linear(BOX, MATRIX, AffineBound(np.ones(3), np.ones(4))), "shape"),
+        (lambda: Linear(BOX, MATRIX, Largest([1.0]), ">="), "unsupported"),
+        (lambda: Linear(BOX, MATRIX, Smallest([1.0]), "<="), "unsupported"),
+        (lambda: Linear(BOX, MATRIX, Largest([1.0]), "=="), "unsupported"),
+        (lambda: Linear(BOX, Unknown(), AffineBound(0.0, np.ones(4))), "unsupported"),
+        (lambda: AffineCoefficients.dense(MATRIX, MOVING[0]), "shape"),
         (
             lambda: sparse(0, np.ones(2)),
-            "given 2 times",
+            "duplicate",
         ),
         (
             lambda: sparse(2, np.ones(1)),
-            "within 2 rules",
+            "range",
         ),
-        (lambda: sparse(0, np.array([np.nan])), "finite"),
-        (lambda: Linear(X, AffineCoefficients.dense([1.0], np.ones((1, 5))), 0.0).rows(0), "4"),
-        (lambda: AffineCoefficients.dense(MATRIX, MOVING[:, :2]), "one axis longer"),
+        (lambda: sparse(0, np.array([np.nan])), "not-finite"),
+        (lambda: Linear(X, AffineCoefficients.dense([1.0], np.ones((1, 5))), 0.0).rows(0), "shape"),
+        (lambda: AffineCoefficients.dense(MATRIX, MOVING[:, :2]), "shape"),
         (
             lambda: Linear(BOX, AffineCoefficients.dense([1.0], np.ones((1, 5))), 0.0).check(4, 1),
-            "4 inputs",
+            "shape",
         ),
     ],
 )
-def test_refused(make: Any, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_refused(make: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         make()

@@ -13,6 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from cg4ai.data import transform_requirement
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Box, Difference, Pool
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(6, 4))
@@ -58,26 +59,26 @@ def test_a_pipeline_moves_both_ends_of_a_pair() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code"),
     [
-        ((Box([0.0], [1.0]), [(0, 1)]), "listed inputs, got a Box"),
-        ((Pool(X), [(0, 1)]), "listed inputs, got a Pool"),
-        ((X, [(0, 6)]), "positions 0 to 5"),
-        ((X, [(-1, 2)]), "positions 0 to 5"),
-        ((X, [(0.5, 2)]), "positions 0 to 5"),
-        ((X, [(0, 1, 2)]), r"\(m, 2\)"),
-        ((X, [(2, 2)], 0.1), "compares an input with itself"),
-        ((X, [(0, 1)], [0.0, 1.0]), "at_least must be"),
-        ((X, np.zeros((5001, 2))), "at most 5000"),
+        ((Box([0.0], [1.0]), [(0, 1)]), "type"),
+        ((Pool(X), [(0, 1)]), "type"),
+        ((X, [(0, 6)]), "range"),
+        ((X, [(-1, 2)]), "range"),
+        ((X, [(0.5, 2)]), "range"),
+        ((X, [(0, 1, 2)]), "shape"),
+        ((X, [(2, 2)], 0.1), "infeasible"),
+        ((X, [(0, 1)], [0.0, 1.0]), "shape"),
+        ((X, np.zeros((5001, 2))), "memory"),
     ],
 )
-def test_refuses(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_refuses(arguments: tuple[Any, ...], code: str) -> None:
+    with raises(InvalidInput, code):
         Difference(*arguments)
 
 
 def test_refuses_unequal_lists_and_missing_outputs() -> None:
-    with pytest.raises(InvalidInput, match="paired one by one"):
+    with raises(InvalidInput, "shape"):
         Difference.between(X[:2], X[:3])
-    with pytest.raises(InvalidInput, match="looks at output 3"):
+    with raises(InvalidInput, "range", "output 3"):
         Difference(X, PAIRS, output=3).check(4, 3)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import AffineBound, Box, Equality
 from cg4ai.rules.equality import join_equalities
+from raising import raises
 
 
 @settings(max_examples=30, deadline=None)
@@ -40,17 +41,17 @@ def test_completions_are_all_solutions(seed: int, rank: int, extra: int) -> None
 def test_redundant_rows_are_left_out_and_contradictions_refused() -> None:
     matrix = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [2.0, 2.0, 0.0]]
     assert Equality(None, matrix, [1.0, 2.0, 2.0]).completion(4).basis.shape == (3, 1)
-    with pytest.raises(InvalidInput, match="rows 0, 2 of its matrix"):
+    with raises(InvalidInput, "infeasible", "rows 0, 2"):
         Equality(None, matrix, [1.0, 2.0, 2.1])
     slope = np.zeros((3, 2))
     slope[2, 1] = 1.0
-    with pytest.raises(InvalidInput, match="rows 0, 2 of its matrix"):
+    with raises(InvalidInput, "infeasible", "rows 0, 2"):
         Equality(None, matrix, AffineBound([1.0, 2.0, 2.0], slope))
-    with pytest.raises(InvalidInput, match="rows 0 of its matrix"):
+    with raises(InvalidInput, "infeasible", "rows 0"):
         Equality(None, [[0.0, 0.0]], [1.0])
     one = Equality(None, [[1.0, 1.0]], [1.0], name="one")
     two = Equality(None, [[1.0, 1.0]], [2.0], name="two")
-    with pytest.raises(InvalidInput, match="one and two contradicts itself"):
+    with raises(InvalidInput, "infeasible"):
         join_equalities([one, two], input_size=1)
     third = Equality(None, [[1.0, -1.0]], AffineBound(0.0, [1.0]))
     both = join_equalities([one, third], input_size=1)
@@ -61,15 +62,15 @@ def test_redundant_rows_are_left_out_and_contradictions_refused() -> None:
 
 def test_sizes_are_checked() -> None:
     rule = Equality(None, [1.0, 1.0], AffineBound(0.0, [1.0, 2.0]))
-    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+    with raises(InvalidInput, "shape"):
         rule.completion(3)
-    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+    with raises(InvalidInput, "shape"):
         rule.check(3, 2)
-    with pytest.raises(InvalidInput, match="coefficients for 2 outputs"):
+    with raises(InvalidInput, "shape"):
         rule.check(2, 3)
-    with pytest.raises(InvalidInput, match="slope over 2 inputs"):
+    with raises(InvalidInput, "shape"):
         Equality(Box([0.0], [1.0]), [1.0, 1.0], AffineBound(0.0, [1.0, 2.0]))
-    with pytest.raises(InvalidInput, match="lists no inputs to audit"):
+    with raises(InvalidInput, "unsupported"):
         rule.violations(torch.zeros(1, 2), torch.zeros(1, 2))
 
 

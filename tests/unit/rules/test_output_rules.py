@@ -8,6 +8,7 @@ import pytest
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Ordered, Range, SumTo
 from cg4ai.rules.output_sets import join_output_rules
+from raising import raises
 
 
 def test_the_rules_become_one_set() -> None:
@@ -41,44 +42,44 @@ def test_what_is_missed_is_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "code"),
     [
-        (lambda: Range(2, 1), "no numbers between"),
-        (lambda: Range([0, 3], [1, 2]), "no numbers between low 3 and high 2"),
-        (lambda: Range("a", 1), "must be numbers"),
-        (lambda: Range(0, np.nan), "one number or several"),
-        (lambda: Range(np.inf, np.inf), "no numbers between"),
-        (lambda: Range([0, 1], [1, 2, 3]), "as many as outputs"),
-        (lambda: Range([0, 1], 2, [0, 1, 2]), "as many as outputs"),
-        (lambda: Range(0, 1, [0, 0]), "each once"),
-        (lambda: Range(0, 1, ["a"]).check(1, 3), "names output .a."),
-        (lambda: Range(0, 1, [True]), "positions"),
-        (lambda: Range(0, 1, name=cast(str, 3)), "must be text"),
-        (lambda: Range([0, 1], 2).check(1, 3), "2 low ends for 3 outputs"),
-        (lambda: Range(0, 1, [5]).check(1, 3), "names output 5"),
-        (lambda: Ordered([0]).check(1, 3), "two outputs or more"),
-        (lambda: Ordered().check(1, 1), "two outputs or more"),
-        (lambda: SumTo(np.inf), "one finite number"),
-        (lambda: SumTo([1, 2]), "one finite number"),
-        (lambda: SumTo(-1).check(1, 3), "allow sums in"),
-        (lambda: join_output_rules([SumTo(5), Range(0, 1)], 3), "allow sums in"),
+        (lambda: Range(2, 1), "range"),
+        (lambda: Range([0, 3], [1, 2]), "range"),
+        (lambda: Range("a", 1), "type"),
+        (lambda: Range(0, np.nan), "type"),
+        (lambda: Range(np.inf, np.inf), "range"),
+        (lambda: Range([0, 1], [1, 2, 3]), "shape"),
+        (lambda: Range([0, 1], 2, [0, 1, 2]), "shape"),
+        (lambda: Range(0, 1, [0, 0]), "invalid-input"),
+        (lambda: Range(0, 1, ["a"]).check(1, 3), "unknown-name"),
+        (lambda: Range(0, 1, [True]), "type"),
+        (lambda: Range(0, 1, name=cast(str, 3)), "type"),
+        (lambda: Range([0, 1], 2).check(1, 3), "shape"),
+        (lambda: Range(0, 1, [5]).check(1, 3), "unknown-name"),
+        (lambda: Ordered([0]).check(1, 3), "invalid-input"),
+        (lambda: Ordered().check(1, 1), "invalid-input"),
+        (lambda: SumTo(np.inf), "not-finite"),
+        (lambda: SumTo([1, 2]), "not-finite"),
+        (lambda: SumTo(-1).check(1, 3), "infeasible"),
+        (lambda: join_output_rules([SumTo(5), Range(0, 1)], 3), "infeasible"),
         (
             lambda: join_output_rules([Range(3, 4, [0]), Range(0, 1, [1]), Ordered()], 2),
-            "contradict",
+            "infeasible",
         ),
-        (lambda: join_output_rules([Range(0, 1), Range(2, 3)], 2), "contradict"),
-        (lambda: join_output_rules([Ordered((0, 1)), Ordered((1, 0))], 2), "circle"),
-        (lambda: join_output_rules([Ordered((0, 1)), Ordered((0, 2))], 3), "one line"),
-        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [1, 2])], 3), "two sums"),
-        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [0, 1])], 3), "two sums"),
+        (lambda: join_output_rules([Range(0, 1), Range(2, 3)], 2), "infeasible"),
+        (lambda: join_output_rules([Ordered((0, 1)), Ordered((1, 0))], 2), "infeasible"),
+        (lambda: join_output_rules([Ordered((0, 1)), Ordered((0, 2))], 3), "unsupported"),
+        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [1, 2])], 3), "conflict"),
+        (lambda: join_output_rules([SumTo(1, [0, 1]), SumTo(2, [0, 1])], 3), "conflict"),
         (
             lambda: join_output_rules([SumTo(1, [0, 1]), Ordered()], 3),
-            "not all of them are in the same",
+            "unsupported",
         ),
     ],
 )
-def test_what_cannot_be_is_refused(make: object, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_what_cannot_be_is_refused(make: object, code: str) -> None:
+    with raises(InvalidInput, code):
         make()  # type: ignore[operator]
 
 
@@ -87,6 +88,6 @@ def test_a_total_may_be_at_its_ends() -> None:
 
 
 def test_a_range_without_ends_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="neither low nor high"):
+    with raises(InvalidInput, "missing-argument"):
         Range(None, None)
     assert Range(None, 1.0).high.tolist() == [1.0]

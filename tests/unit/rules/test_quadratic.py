@@ -26,6 +26,7 @@ from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.uniform(-1, 1, size=(6, 2))
@@ -228,22 +229,22 @@ def test_single_precision_stays_single() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code"),
     [
-        ((BOX, np.ones(3), 1.0), r"square must be \(r, r\)"),
-        ((BOX, np.ones((2, 3)), 1.0), "square must be"),
-        ((BOX, np.diag([1.0, 1.0, -0.5]), 1.0), r"is -0.5 at y = \[-?0, -?0, -?1\]"),
-        ((BOX, np.eye(3), 1.0, np.ones(2)), "linear must have shape"),
-        ((BOX, np.eye(3), [1.0, 2.0]), "one number or 1"),
-        ((X, np.eye(3), np.ones(5)), "one number or 6"),
-        ((X, np.ones((2, 3, 3)), np.ones(6)), "for 2 rules at 6 inputs"),
-        ((BOX, np.eye(3), -1.0), "no outputs keep rule 0 .* least value is 0"),
-        ((BOX, np.eye(3), -1.0, [1.0, 0, 0]), "least value is -0.25"),
-        ((BOX, [[np.nan]], 1.0), "finite"),
+        ((BOX, np.ones(3), 1.0), "shape"),
+        ((BOX, np.ones((2, 3)), 1.0), "shape"),
+        ((BOX, np.diag([1.0, 1.0, -0.5]), 1.0), "not-convex"),
+        ((BOX, np.eye(3), 1.0, np.ones(2)), "shape"),
+        ((BOX, np.eye(3), [1.0, 2.0]), "shape"),
+        ((X, np.eye(3), np.ones(5)), "shape"),
+        ((X, np.ones((2, 3, 3)), np.ones(6)), "shape"),
+        ((BOX, np.eye(3), -1.0), "infeasible"),
+        ((BOX, np.eye(3), -1.0, [1.0, 0, 0]), "infeasible"),
+        ((BOX, [[np.nan]], 1.0), "not-finite"),
     ],
 )
-def test_refused(arguments: tuple[Any, ...], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_refused(arguments: tuple[Any, ...], code: str) -> None:
+    with raises(InvalidInput, code):
         Quadratic(*arguments)
 
 
@@ -315,7 +316,7 @@ def test_rounding_in_the_matrix_and_rules_without_least_value_are_accepted() -> 
 
 def test_sizes_are_checked_and_no_affine_form_is_pretended() -> None:
     requirement = Quadratic(BOX, np.eye(3), 1.0)
-    with pytest.raises(InvalidInput, match="made for 3 outputs"):
+    with raises(InvalidInput, "shape"):
         requirement.check(2, 2)
-    with pytest.raises(InvalidInput, match="cannot be certified"):
+    with raises(InvalidInput, "unsupported"):
         find_affine_rules(requirement, output_size=3)

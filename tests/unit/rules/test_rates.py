@@ -10,6 +10,7 @@ import torch
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import DecisionRate, Rate
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(60, 3))
@@ -69,26 +70,26 @@ def test_equal_opportunity_of_a_pair_in_the_order_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make", "code"),
     [
-        (lambda: DecisionRate(X, GROUPS), "asks for nothing"),
-        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, of="parity"), "of must be one of"),
-        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, of="true positive"), "needs labels"),
-        (lambda: DecisionRate(X, GROUPS, at_least=0.8, at_most=0.2), "contradicts itself"),
-        (lambda: DecisionRate(X, GROUPS, at_least=1.2), r"in \[0, 1\]"),
-        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, between=("a", "z")), "different groups"),
-        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, margin=-1), ">= 0"),
+        (lambda: DecisionRate(X, GROUPS), "missing-argument"),
+        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, of="parity"), "unknown-name"),
+        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, of="true positive"), "missing-argument"),
+        (lambda: DecisionRate(X, GROUPS, at_least=0.8, at_most=0.2), "infeasible"),
+        (lambda: DecisionRate(X, GROUPS, at_least=1.2), "range"),
+        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, between=("a", "z")), "range"),
+        (lambda: DecisionRate(X, GROUPS, tolerance=0.1, margin=-1), "range"),
         (
             lambda: DecisionRate(
                 X, GROUPS, tolerance=0.1, of="true positive", labels=LABELS * (GROUPS != "b")
             ).check(3, 2),
-            "group 'b' has no inputs whose label is 1",
+            "empty",
         ),
-        (lambda: DecisionRate(X, GROUPS, at_most=0.1, output=0).check(3, 1), "use Rate"),
+        (lambda: DecisionRate(X, GROUPS, at_most=0.1, output=0).check(3, 1), "unsupported"),
     ],
 )
-def test_what_makes_no_sense_is_refused(make: Any, words: str) -> None:
-    with pytest.raises(InvalidInput, match=words):
+def test_what_makes_no_sense_is_refused(make: Any, code: str) -> None:
+    with raises(InvalidInput, code):
         make()
 
 
@@ -138,10 +139,10 @@ def test_labels_of_decision_rates_by_name() -> None:
     rule = DecisionRate(
         X, GROUPS, tolerance=0.1, of="true positive", labels=names, output="approve"
     )
-    with pytest.raises(InvalidInput, match="only"):
+    with raises(InvalidInput, "unsupported", "only"):
         rule.check(X.shape[1], 2)
     known = rule.resolve_names([], ["refuse", "approve"], (X.min(0), X.max(0)))
     assert known.labels.tolist() == LABELS.tolist()
     assert known.output == 1
-    with pytest.raises(InvalidInput, match="did you mean 'approved'"):
+    with raises(InvalidInput, "unknown-name", "approved"):
         rule.resolve_names([], ["refuse", "approved"], (X.min(0), X.max(0)))

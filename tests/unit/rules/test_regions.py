@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cg4ai.errors import InvalidInput
 from cg4ai.rules.regions import Ball, Box, Pool
+from raising import raises
 
 BOX = Box([0.0, -1.0, 2.0], [1.0, 1.0, 2.0])
 REGIONS: list[Box | Ball] = [BOX, Ball([1.0, 2.0, 3.0], 0.5), Ball([1.0, 2.0, 3.0], 0.5, math.inf)]
@@ -69,24 +70,24 @@ def test_contains_says_no_outside() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda: Box([0.0, 1.0], [1.0]), "same length"),
-        (lambda: Box([2.0], [1.0]), "lower <= upper"),
-        (lambda: Box([float("nan")], [1.0]), "finite"),
-        (lambda: Box([], []), "non-empty"),
-        (lambda: Box(["a"], ["b"]), "real numbers"),
-        (lambda: Ball([0.0], 0.0), "> 0"),
-        (lambda: Ball([0.0], float("inf")), "finite"),
-        (lambda: Ball([0.0], 1.0, 1), "norm"),
+        (lambda: Box([0.0, 1.0], [1.0]), "shape"),
+        (lambda: Box([2.0], [1.0]), "range"),
+        (lambda: Box([float("nan")], [1.0]), "not-finite"),
+        (lambda: Box([], []), "shape"),
+        (lambda: Box(["a"], ["b"]), "type"),
+        (lambda: Ball([0.0], 0.0), "range"),
+        (lambda: Ball([0.0], float("inf")), "not-finite"),
+        (lambda: Ball([0.0], 1.0, 1), "unknown-name"),
         (lambda: Pool(np.empty((0, 2))), "empty"),
-        (lambda: Pool([1.0, 2.0]), "reshape"),
-        (lambda: Pool([[1.0], [2.0, 3.0]]), "rectangular"),
-        (lambda: Pool(np.array([[1j]])), "real numbers"),
+        (lambda: Pool([1.0, 2.0]), "shape"),
+        (lambda: Pool([[1.0], [2.0, 3.0]]), "shape"),
+        (lambda: Pool(np.array([[1j]])), "type"),
     ],
 )
-def test_wrong_regions_are_refused(make, message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_wrong_regions_are_refused(make, code: str) -> None:
+    with raises(InvalidInput, code):
         make()
 
 
@@ -97,7 +98,7 @@ def test_what_users_bring_becomes_float64_and_is_copied() -> None:
     raw = pandas.DataFrame({"a": [1, None], "b": ["x", "y"]})  # for a pipeline that encodes it
     assert Pool(raw).inputs[:, 1].tolist() == ["x", "y"]
     assert Pool(raw).feature_names == ("a", "b")
-    with pytest.raises(InvalidInput, match="encode text"):
+    with raises(InvalidInput, "type"):
         Pool([[1, "x"], [2, "y"]])
     tensor = torch.ones(2, 3, requires_grad=True)
     assert Pool(tensor).inputs.dtype == np.float64

@@ -23,6 +23,7 @@ from cg4ai.rules import (
 )
 from cg4ai.rules.regions import Ball, Box, Pool
 from cg4ai.rules.rows import ConcaveRows, LinearRows
+from raising import raises
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.normal(size=(6, 4))
@@ -114,24 +115,23 @@ class TestLinear:
         assert torch.allclose(x.grad[:, 1], -f.detach()[:, 2])
 
     @pytest.mark.parametrize(
-        ("arguments", "message"),
+        ("arguments", "code"),
         [
-            ((X, [1.0], 0.0, ">"), "sense"),
-            ((X, np.ones((5, 3)), 0.0), "do not fit 6 inputs"),
-            ((X, np.ones((5, 3)), 0.0), r"several rules at every input, \(1, L, r\)"),
-            ((X, np.ones((2, 3, 1)), 0.0), "do not fit 6 inputs"),
-            ((X, np.ones((1, 6, 2, 3)), 0.0), "coefficients must be"),
-            ((BOX, np.ones((1, 2, 3)), 0.0), "over a region coefficients must be"),
-            ((X, np.ones((1, 2, 3)), np.zeros(6)), r"one number, \(2,\), \(6, 1\) or \(6, 2\)"),
-            ((X, [np.inf, 1.0], 0.0), "finite"),
-            ((X, [1.0, 2.0], np.zeros(5)), "bound must be one number or 6"),
-            ((X, [1.0, 2.0], np.nan), "finite"),
-            ((BOX, np.ones((2, 3)), np.zeros(3)), "one number or 2"),
-            ((X[0], [1.0], 0.0), "reshape"),
+            ((X, [1.0], 0.0, ">"), "unknown-name"),
+            ((X, np.ones((5, 3)), 0.0), "shape"),
+            ((X, np.ones((2, 3, 1)), 0.0), "shape"),
+            ((X, np.ones((1, 6, 2, 3)), 0.0), "shape"),
+            ((BOX, np.ones((1, 2, 3)), 0.0), "shape"),
+            ((X, np.ones((1, 2, 3)), np.zeros(6)), "shape"),
+            ((X, [np.inf, 1.0], 0.0), "not-finite"),
+            ((X, [1.0, 2.0], np.zeros(5)), "shape"),
+            ((X, [1.0, 2.0], np.nan), "not-finite"),
+            ((BOX, np.ones((2, 3)), np.zeros(3)), "shape"),
+            ((X[0], [1.0], 0.0), "shape"),
         ],
     )
-    def test_refused(self, arguments: tuple[Any, ...], message: str) -> None:
-        with pytest.raises(InvalidInput, match=message):
+    def test_refused(self, arguments: tuple[Any, ...], code: str) -> None:
+        with raises(InvalidInput, code):
             Linear(*arguments)
 
     def test_near_misses_are_accepted(self) -> None:
@@ -147,9 +147,9 @@ class TestLinear:
     def test_sizes_are_checked(self) -> None:
         requirement = Linear(X, [1.0, 2.0, 3.0], 0.0)
         requirement.check(4, 3)
-        with pytest.raises(InvalidInput, match="4 features, but the predictor takes 5"):
+        with raises(InvalidInput, "shape"):
             requirement.check(5, 3)
-        with pytest.raises(InvalidInput, match="made for 3 outputs"):
+        with raises(InvalidInput, "shape"):
             requirement.check(4, 2)
 
     def test_a_functional_that_is_not_linear_is_refused(self) -> None:
@@ -157,9 +157,9 @@ class TestLinear:
             def values(self, inputs: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
                 return super().values(inputs, outputs) + 1
 
-        with pytest.raises(InvalidInput, match="not linear"):
+        with raises(InvalidInput, "unsupported"):
             Linear(BOX, Affine(), 0.0).check(4, 3)
-        with pytest.raises(InvalidInput, match="expected"):
+        with raises(InvalidInput, "shape", "expected"):
             Linear(X, Weighted(), 0.0).check(4, 5)
 
     def test_descriptions(self) -> None:
@@ -231,27 +231,27 @@ class TestLabels:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda y: Probability(X, y, 0.0), r"\(0, 1\]"),
-            (lambda y: Probability(X, y, 1.2), r"\(0, 1\], got 1.2"),
-            (lambda y: Probability(X, y[:3]), "labels must be one number or 6"),
-            (lambda y: Probability(X, y - 1), "got -1"),
-            (lambda y: Probability(X, y + 0.5), "whole numbers"),
-            (lambda y: Probability(X, y, classes=2), "below the number of classes, 2, got 2"),
-            (lambda y: Probability(BOX, y), "one label"),
-            (lambda y: Probability(X, ["a"] * 6).check(4, 2), "only a classifier knows names"),
-            (lambda y: Probability(X, ["a"] * 5), "labels must be one or 6"),
-            (lambda y: Margin(X, y, np.nan), "finite"),
-            (lambda y: Margin(X, y, 0.1, form="pairwis"), "did you mean 'pairwise'"),
-            (lambda y: Margin(X, y * 0, 0.1, classes=1), ">= 2"),
-            (lambda y: Probability(X, y, slack="rows"), "did you mean 'row'"),
-            (lambda y: Probability(X, y).check(4, 2), "below the number of classes"),
-            (lambda y: Probability(X, y).rows(0), "check"),
-            (lambda y: Margin(X, y * 0, 0.1).check(4, 1), "compares classes"),
-            (lambda y: Probability(X, y, classes=3).rows_at(X, y, 0), "rows\\(number\\)"),
+            (lambda y: Probability(X, y, 0.0), "range"),
+            (lambda y: Probability(X, y, 1.2), "range"),
+            (lambda y: Probability(X, y[:3]), "shape"),
+            (lambda y: Probability(X, y - 1), "range"),
+            (lambda y: Probability(X, y + 0.5), "type"),
+            (lambda y: Probability(X, y, classes=2), "range"),
+            (lambda y: Probability(BOX, y), "shape"),
+            (lambda y: Probability(X, ["a"] * 6).check(4, 2), "unsupported"),
+            (lambda y: Probability(X, ["a"] * 5), "shape"),
+            (lambda y: Margin(X, y, np.nan), "not-finite"),
+            (lambda y: Margin(X, y, 0.1, form="pairwis"), "unknown-name"),
+            (lambda y: Margin(X, y * 0, 0.1, classes=1), "range"),
+            (lambda y: Probability(X, y, slack="rows"), "unknown-name"),
+            (lambda y: Probability(X, y).check(4, 2), "range"),
+            (lambda y: Probability(X, y).rows(0), "invalid-input"),
+            (lambda y: Margin(X, y * 0, 0.1).check(4, 1), "shape"),
+            (lambda y: Probability(X, y, classes=3).rows_at(X, y, 0), "unsupported"),
         ],
     )
     def test_refused(self, make: Callable[[np.ndarray], Any], message: str) -> None:
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, message):
             make(self.Y)
 
     def test_accepted_forms_of_labels(self) -> None:
@@ -278,19 +278,19 @@ class TestConcave:
         assert np.allclose(rows.bounds - rows.values(torch.as_tensor(F)).numpy(), found[:, 0])
 
     @pytest.mark.parametrize(
-        ("functional", "message"),
+        ("functional", "code"),
         [
-            (lambda f: f.amax(-1), "not concave"),
-            (lambda f: f[..., 0] * f[..., 1], "not concave"),
-            (lambda f: -f[..., 0].abs().sqrt(), "not concave"),
-            (lambda f: f.sum(), "must map"),
-            (lambda f: f, "must map"),
-            (lambda f: f[..., 0] - f[..., 0].mean(-1, keepdim=True), "own input"),
-            (lambda f: f[..., 0] * torch.nan, "not finite"),
+            (lambda f: f.amax(-1), "not-convex"),
+            (lambda f: f[..., 0] * f[..., 1], "not-convex"),
+            (lambda f: -f[..., 0].abs().sqrt(), "not-convex"),
+            (lambda f: f.sum(), "shape"),
+            (lambda f: f, "shape"),
+            (lambda f: f[..., 0] - f[..., 0].mean(-1, keepdim=True), "unsupported"),
+            (lambda f: f[..., 0] * torch.nan, "not-finite"),
         ],
     )
-    def test_refused_with_a_witness(self, functional: Any, message: str) -> None:
-        with pytest.raises(InvalidInput, match=message):
+    def test_refused_with_a_witness(self, functional: Any, code: str) -> None:
+        with raises(InvalidInput, code):
             Concave(X, functional, 0.0).check(4, 3)
 
     def test_concave_ones_pass_also_off_their_domain(self) -> None:
@@ -303,13 +303,13 @@ class TestConcave:
             Concave(X, functional, 0.0).check(4, 3)
         cubic = Concave(X, lambda f: -(f[..., 0] ** 3), -1.0, domain="probabilities")
         cubic.check(4, 3)
-        with pytest.raises(InvalidInput, match="not concave"):
+        with raises(InvalidInput, "not-convex"):
             Concave(X, lambda f: -(f[..., 0] ** 3), -1.0).check(4, 3)
 
     def test_wrong_arguments(self) -> None:
-        with pytest.raises(InvalidInput, match="must be a function"):
+        with raises(InvalidInput, "type"):
             Concave(X, 3, 0.0)  # type: ignore[arg-type]
-        with pytest.raises(InvalidInput, match="domain"):
+        with raises(InvalidInput, "unknown-name", "domain"):
             Concave(X, lambda f: f[..., 0], 0.0, domain="simplex")
 
 
@@ -377,24 +377,24 @@ class TestRate:
     @pytest.mark.parametrize(
         ("make", "message"),
         [
-            (lambda g: Rate(X, g), "asks for nothing"),
-            (lambda g: Rate(X, g, tolerance=-0.1), ">= 0"),
-            (lambda g: Rate(X, g, tolerance=np.nan), "finite"),
-            (lambda g: Rate(X, None, tolerance=0.1), "compares groups"),
-            (lambda g: Rate(X, g[:4], tolerance=0.1), "6 inputs"),
-            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "z")), "between"),
-            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "a")), "different"),
-            (lambda g: Rate(X, g, between=("a", "b"), mean_at_most=1), "tolerance too"),
-            (lambda g: Rate(BOX, g, tolerance=0.1), "listed inputs, got a Box"),
-            (lambda g: Rate.budget(X, mean_at_least=0.6, mean_at_most=0.5), "contradicts"),
-            (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "one number"),  # type: ignore[arg-type]
-            (lambda g: Rate.budget(X, mean_at_least=0.1, output=-1), "output"),
-            (lambda g: Rate.budget(X, mean_at_least=0.1, output=3).check(4, 3), "output 3"),
-            (lambda g: Rate(X, [None, *g[1:]], tolerance=0.1), "whole numbers or text"),
+            (lambda g: Rate(X, g), "missing-argument"),
+            (lambda g: Rate(X, g, tolerance=-0.1), "range"),
+            (lambda g: Rate(X, g, tolerance=np.nan), "not-finite"),
+            (lambda g: Rate(X, None, tolerance=0.1), "unsupported"),
+            (lambda g: Rate(X, g[:4], tolerance=0.1), "shape"),
+            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "z")), "range"),
+            (lambda g: Rate(X, g, tolerance=0.1, between=("a", "a")), "range"),
+            (lambda g: Rate(X, g, between=("a", "b"), mean_at_most=1), "missing-argument"),
+            (lambda g: Rate(BOX, g, tolerance=0.1), "type"),
+            (lambda g: Rate.budget(X, mean_at_least=0.6, mean_at_most=0.5), "infeasible"),
+            (lambda g: Rate.budget(X, mean_at_least=[0.1, 0.2]), "shape"),  # type: ignore[arg-type]
+            (lambda g: Rate.budget(X, mean_at_least=0.1, output=-1), "range"),
+            (lambda g: Rate.budget(X, mean_at_least=0.1, output=3).check(4, 3), "range"),
+            (lambda g: Rate(X, [None, *g[1:]], tolerance=0.1), "type"),
         ],
     )
     def test_refused(self, make: Callable[[np.ndarray], Any], message: str) -> None:
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, message):
             make(self.G)
 
 

@@ -13,6 +13,7 @@ from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.guards import Guard, dump_guards, load_guards
 from cg4ai.rules.regions import Box
 from cg4ai.rules.shared_limits import SharedRules
+from raising import raises
 
 
 def rules() -> tuple[SharedRules, AffineRules]:
@@ -51,9 +52,9 @@ def test_a_guard_of_them_is_stored_and_restored(everywhere: bool) -> None:
 
 def test_what_is_no_shared_limit_is_refused() -> None:
     shared, single = rules()
-    with pytest.raises(InvalidInput, match="prices"):
+    with raises(InvalidInput, "shape", "prices"):
         SharedRules(shared.values, np.zeros((2, 5)))
-    with pytest.raises(InvalidInput, match="limits of 0"):
+    with raises(InvalidInput, "conflict"):
         SharedRules(single, shared.prices)
-    with pytest.raises(InvalidInput, match="finite"):
+    with raises(InvalidInput, "not-finite", "finite"):
         SharedRules(shared.values, np.full((1, 2), np.nan))

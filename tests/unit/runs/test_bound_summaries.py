@@ -14,19 +14,11 @@ from cg4ai.errors import RunFolderError
 from cg4ai.report.card import card_of
 from cg4ai.runs import files
 from cg4ai.runs.folder import SPEAKS_OF, Run
-from finished_runs import train_all
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    train_all(folder)
-    return folder
 
 
 @pytest.fixture
-def folder(runs: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(runs / "route", tmp_path / "route"))
+def folder(finished_runs: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_runs / "route", tmp_path / "route"))
 
 
 def code(*arguments: str | Path) -> int:
@@ -45,12 +37,12 @@ def test_a_run_speaks_of_its_own_files(folder: Path, capsys: pytest.CaptureFixtu
 
 @pytest.mark.parametrize("name", ["summary.json", "ensemble.json", "run.json", "history.jsonl"])
 def test_files_of_another_run_are_refused(
-    runs: Path, folder: Path, name: str, capsys: pytest.CaptureFixture[str]
+    finished_runs: Path, folder: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As with `cp reg/summary.json mix/`: what it says is not of this mixture."""
-    shutil.copy(runs / "train" / name, folder)
+    shutil.copy(finished_runs / "train" / name, folder)
     if name == "ensemble.json":
-        shutil.copy(runs / "train" / "members.safetensors", folder)
+        shutil.copy(finished_runs / "train" / "members.safetensors", folder)
     for command in ("show", "report"):
         assert code(command, folder) == 2, command
     capsys.readouterr()
@@ -60,15 +52,15 @@ def test_files_of_another_run_are_refused(
         assert code("explore", folder, "--out", folder / "page.html") == 2
 
 
-def test_a_run_of_mixed_files_is_not_patched(runs: Path, tmp_path: Path) -> None:
-    model = Path(shutil.copytree(runs / "train", tmp_path / "train"))
-    shutil.copy(runs / "route" / "summary.json", model)
+def test_a_run_of_mixed_files_is_not_patched(finished_runs: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(finished_runs / "train", tmp_path / "train"))
+    shutil.copy(finished_runs / "route" / "summary.json", model)
     with pytest.raises(RunFolderError):
         patch_run(model, [])
 
 
-def test_figures_of_another_run_are_refused(runs: Path, folder: Path) -> None:
-    shutil.copy(runs / "digits" / "arrays.safetensors", folder)
+def test_figures_of_another_run_are_refused(finished_runs: Path, folder: Path) -> None:
+    shutil.copy(finished_runs / "digits" / "arrays.safetensors", folder)
     assert code("report", folder) == 2
 
 
@@ -82,10 +74,10 @@ def test_certificates_of_another_run_are_not_listed(folder: Path, tmp_path: Path
 
 
 def test_a_summary_of_before_claims_nothing(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Versions before 0.8 did not note of which ensemble a summary speaks."""
-    folder = Path(shutil.copytree(runs / "route", tmp_path / "mix"))
+    folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "mix"))
     old = {k: v for k, v in files.read_json(folder / "summary.json").items() if k != SPEAKS_OF}
     old["mean_mlu_gap"], old["strength"] = 1e-6, "certified"
     files.write_json(folder / "summary.json", old)
@@ -102,9 +94,9 @@ def test_a_summary_of_before_claims_nothing(
 
 
 def test_certifying_keeps_a_summary_bound(
-    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    finished_runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(runs / "route", tmp_path / "run"))
+    folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
     assert code("certify", folder, "--quiet") == 0
     assert code("show", folder) == 0
     assert Run.open(folder, read_only=True).bound
@@ -117,7 +109,7 @@ def test_certifying_keeps_a_summary_bound(
     capsys.readouterr()
 
 
-def test_a_resumed_run_mends_a_summary_of_another(runs: Path, folder: Path) -> None:
-    shutil.copy(runs / "train" / "summary.json", folder)
+def test_a_resumed_run_mends_a_summary_of_another(finished_runs: Path, folder: Path) -> None:
+    shutil.copy(finished_runs / "train" / "summary.json", folder)
     assert code("route", "--resume", "--quiet", "--no-report", "--out", folder) == 0
     assert code("show", folder) == 0

@@ -17,6 +17,9 @@ from hypothesis.extra import numpy as hnp
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.records import MemberState, StopReason
 from cg4ai.runs import files
+from raising import raises
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
 
 quick = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -36,12 +39,6 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
-
-
-@pytest.fixture(autouse=True)
-def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waiting for the disk matters only in power cuts, which no test here can make."""
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
 
 def same(left: Any, right: Any) -> bool:
@@ -79,10 +76,10 @@ def test_json_round_trips_and_is_strict(tmp_path: Path, content: dict[str, Any])
 
 def test_a_seal_is_the_files_own(tmp_path: Path) -> None:
     for content in ({"sha256": "of something"}, [1, 2], "text"):
-        with pytest.raises(InvalidInput, match="sha256"):
+        with raises(InvalidInput, "type", "sha256"):
             files.write_json(tmp_path / "v.json", content)  # type: ignore[arg-type]
     (tmp_path / "v.json").write_text('{"objective": 1.0}')
-    with pytest.raises(RunFolderError, match="this version of cg4ai did not write it"):
+    with raises(RunFolderError, "bad-file", "version"):
         files.read_json(tmp_path / "v.json")
 
 
@@ -153,21 +150,21 @@ def test_json_takes_numpy_enums_dataclasses_and_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [1j, np.complex128(1j), {1, 2}, object(), np.datetime64("2020")])
 def test_json_refuses_other_types_and_says_where(tmp_path: Path, bad: object) -> None:
-    with pytest.raises(InvalidInput, match=r"master\.limits\[1\]"):
+    with raises(InvalidInput, "type"):
         files.write_json(tmp_path / "v.json", {"master": {"limits": [0, bad]}})
     assert not list(tmp_path.iterdir())
 
 
 def test_json_refuses_keys_that_would_not_read_back(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="keys must be"):
+    with raises(InvalidInput, "type"):
         files.write_json(tmp_path / "v.json", {(1, 2): 3})
 
 
 @pytest.mark.parametrize("bad", [np.array(["a"]), np.array([None]), np.array([1j])])
 def test_arrays_refuse_other_dtypes(tmp_path: Path, bad: Any) -> None:
-    with pytest.raises(InvalidInput, match="'weights'"):
+    with raises(InvalidInput, "unsupported", "weights"):
         files.write_arrays(tmp_path / "a.safetensors", {"weights": bad})
-    with pytest.raises(InvalidInput, match="__metadata__"):
+    with raises(InvalidInput, "unsupported", "__metadata__"):
         files.write_arrays(tmp_path / "a.safetensors", {"__metadata__": np.ones(1)})
 
 
@@ -188,7 +185,7 @@ def test_every_flipped_or_missing_byte_of_an_array_file_is_noticed(tmp_path: Pat
     whole = path.read_bytes()
     for data in damaged_versions(whole):
         path.write_bytes(data)
-        with pytest.raises(RunFolderError, match=r"a\.safetensors is damaged"):
+        with raises(RunFolderError, "bad-file", "a.safetensors"):
             files.read_arrays(path)
 
 
@@ -219,14 +216,14 @@ def test_lines_never_give_back_something_else(tmp_path: Path) -> None:
     for at in range(len(whole)):
         for mask in (0x01, 0x08, 0x20):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ mask]) + whole[at + 1 :])
-            with pytest.raises(RunFolderError, match=r"h\.jsonl is damaged: line"):
+            with raises(RunFolderError, "bad-file", "h.jsonl"):
                 files.read_lines(path)
 
 
 def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(RunFolderError, match=r"cannot read .*none\.json"):
+    with raises(RunFolderError, "bad-file", "none.json"):
         files.read_json(tmp_path / "none.json")
-    with pytest.raises(RunFolderError, match=r"cannot read .*none\.safetensors"):
+    with raises(RunFolderError, "bad-file", "none.safetensors"):
         files.read_arrays(tmp_path / "none.safetensors")
     for text, what in (
         ('{"loss": NaN}', "NaN is not JSON"),
@@ -240,9 +237,9 @@ def test_missing_and_foreign_files_are_named(tmp_path: Path) -> None:
         (f'{{"count": {2**64}}}', "64 bits"),
     ):
         (tmp_path / "bad.json").write_text(text)
-        with pytest.raises(RunFolderError, match=rf"bad\.json is damaged: .*{what}|{what}"):
+        with raises(RunFolderError, "bad-file", what, what):
             files.read_json(tmp_path / "bad.json")
-    with pytest.raises(RunFolderError, match=r"cannot write .*away"):
+    with raises(RunFolderError, "bad-file", "away"):
         files.write_json(tmp_path / "away" / "v.json", {})
 
 
@@ -251,9 +248,9 @@ def test_links_out_of_the_folder_are_not_followed(tmp_path: Path) -> None:
     folder.mkdir()
     files.write_json(outside, {"secret": 1})
     (folder / "v.json").symlink_to(outside)
-    with pytest.raises(RunFolderError, match="symbolic link"):
+    with raises(RunFolderError, "bad-file", "symbolic"):
         files.read_json(folder / "v.json")
-    with pytest.raises(RunFolderError, match="symbolic link"):
+    with raises(RunFolderError, "bad-file", "symbolic"):
         files.append_lines(folder / "v.json", [{}])
     files.write_json(folder / "v.json", {"mine": 2})  # replaces the link itself
     assert files.read_json(outside) == {"secret": 1}
@@ -277,7 +274,7 @@ def test_members_round_trip() -> None:
         assert files.member_digest(back) == files.member_digest(saved)
     several: list[Any] = [None, {}, [None], [{"kind": "network", "config": None}], [{"config": {}}]]
     for wrong in several:
-        with pytest.raises(InvalidInput, match="stack"):
+        with raises(InvalidInput, "type", "stack"):
             files.member_states(wrong, arrays)
 
 
@@ -299,7 +296,7 @@ def test_arrays_of_two_saves_do_not_mix(tmp_path: Path) -> None:
     digest = files.write_arrays(tmp_path / "a.safetensors", {"w": np.ones(2)})
     files.read_arrays(tmp_path / "a.safetensors", digest)
     files.write_arrays(tmp_path / "a.safetensors", {"w": np.zeros(2)})
-    with pytest.raises(RunFolderError, match=r"a\.safetensors is damaged: it is not the file"):
+    with raises(RunFolderError, "bad-file", "a.safetensors"):
         files.read_arrays(tmp_path / "a.safetensors", digest)
 
 
@@ -314,7 +311,7 @@ def test_a_failed_write_leaves_the_old_file(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
-        with pytest.raises(RunFolderError, match="No space left"):
+        with raises(RunFolderError, "bad-file", "space"):
             files.write_json(path, {"value": "new"})
     assert files.read_json(path) == {"value": "old"}
     assert [entry.name for entry in tmp_path.iterdir()] == ["v.json"]

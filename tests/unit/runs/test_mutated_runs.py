@@ -21,7 +21,6 @@ from cg4ai.report.story import SavedRun
 from cg4ai.report.write import tell_story
 from cg4ai.runs import files
 from cg4ai.runs.folder import SPEAKS_OF, ensemble_digest
-from finished_runs import train_all
 
 HOSTILE: tuple[Any, ...] = (
     *(None, True, -1, 0, 3, 2**62, 0.5, 1e300, -1e300, math.nan, math.inf),
@@ -30,15 +29,8 @@ HOSTILE: tuple[Any, ...] = (
 MUTATIONS = 40  # of each application
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    train_all(folder)
-    return folder
-
-
-def copied(runs: Path, name: str, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(runs / name, tmp_path / name))
+def copied(finished_runs: Path, name: str, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_runs / name, tmp_path / name))
 
 
 def table_of(folder: Path, name: str) -> Path:
@@ -100,9 +92,9 @@ def shortened(name: str) -> Callable[[dict[str, Any]], Any]:
     ],
 )
 def test_descriptions_that_make_no_sense_are_one_line(
-    runs: Path, tmp_path: Path, name: str, change: Any, capsys: pytest.CaptureFixture[str]
+    finished_runs: Path, tmp_path: Path, name: str, change: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = copied(runs, name, tmp_path)
+    folder = copied(finished_runs, name, tmp_path)
     table = table_of(folder, name)
     change_about(folder, change)
     for command in (
@@ -147,8 +139,10 @@ def mutated(content: dict[str, Any], random: Random) -> tuple[dict[str, Any], st
 
 
 @pytest.mark.parametrize("name", ["train", "route", "digits"])
-def test_mutated_files_of_runs_are_one_error(runs: Path, tmp_path: Path, name: str) -> None:
-    folder, random = copied(runs, name, tmp_path), Random(5)
+def test_mutated_files_of_runs_are_one_error(
+    finished_runs: Path, tmp_path: Path, name: str
+) -> None:
+    folder, random = copied(finished_runs, name, tmp_path), Random(5)
     kept = {one: (folder / one).read_bytes() for one in ("run.json", "summary.json")}
     kept |= {one: (folder / one).read_bytes() for one in ("ensemble.json", "history.jsonl")}
     readers: tuple[Callable[[], Any], ...] = (

@@ -23,16 +23,8 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai_checker import verdict
 from cg4ai_checker.folder_reader import read_file, read_folder
-from finished_runs import train_all
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes")
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("runs")
-    train_all(folder)
-    return folder
 
 
 @contextmanager
@@ -70,9 +62,9 @@ FILES = ("run.json", "history.jsonl", "summary.json", "ensemble.json", "members.
 @pytest.mark.parametrize("make", ODD, ids=["pipe", "device", "dangling", "folder"])
 @pytest.mark.parametrize("name", FILES)
 def test_odd_files_in_a_run_are_refused(
-    runs: Path, tmp_path: Path, name: str, make: Any, capsys: pytest.CaptureFixture[str]
+    finished_runs: Path, tmp_path: Path, name: str, make: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = Path(shutil.copytree(runs / "route", tmp_path / "run"))
+    folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
     table = tmp_path / "demands.csv"
     names = files.read_json(folder / "ensemble.json")["about"]["demands"]
     table.write_text(",".join(names) + "\n" + ",".join("0" for _ in names) + "\n")
@@ -120,8 +112,8 @@ def test_users_may_name_links_to_files(tmp_path: Path) -> None:
             read(tmp_path / "link.csv")
 
 
-def test_a_lock_or_history_that_is_a_pipe_is_refused(runs: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(runs / "route", tmp_path / "run"))
+def test_a_lock_or_history_that_is_a_pipe_is_refused(finished_runs: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
     (folder / "run.lock").unlink()
     os.mkfifo(folder / "run.lock")
     with soon(), pytest.raises(Cg4aiError):
@@ -140,10 +132,10 @@ def test_no_more_is_read_than_the_files_size(tmp_path: Path) -> None:
     assert len(read_file(Path(folder), links=True)) == Path(folder).stat().st_size
 
 
-def test_both_readers_refuse_a_linked_ensemble(runs: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(runs / "route", tmp_path / "run"))
+def test_both_readers_refuse_a_linked_ensemble(finished_runs: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(finished_runs / "route", tmp_path / "run"))
     (folder / "ensemble.json").unlink()
-    (folder / "ensemble.json").symlink_to(runs / "route" / "ensemble.json")
+    (folder / "ensemble.json").symlink_to(finished_runs / "route" / "ensemble.json")
     for read in (cg4ai.load, read_folder):
         with pytest.raises(Cg4aiError):
             read(folder)

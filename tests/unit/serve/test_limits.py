@@ -22,6 +22,7 @@ from cg4ai.serve.limits import MIB, Refusal, RequestSlots, ServeLimits
 from cg4ai.serve.service import Service
 from cg4ai.serve.web import make_app
 from in_process import InProcess
+from raising import raises
 
 ROW = {"a->d": 2.0, "b->d": 1.0}
 BODY = json.dumps({"rows": [ROW]}).encode()
@@ -296,7 +297,7 @@ def test_failures_are_said_without_details_of_the_machine(
     "wrong", [{"rows": 0}, {"seconds": 0.0}, {"body_mib": -1.0}, {"waiting": 0}]
 )
 def test_limits_that_allow_nothing_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSettings, match=next(iter(wrong))):
+    with raises(InvalidSettings, "invalid-settings", *wrong):
         ServeLimits(**wrong)
 
 

@@ -16,6 +16,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.serve import server
 from cg4ai.serve.limits import ServeLimits
 from cg4ai.serve.server import ServerOptions, is_local, serve
+from raising import raises
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_more_connections_than_files_are_refused(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (100, 1000))
     asked = []
     monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
-    with pytest.raises(InvalidInput, match="--max-connections"):
+    with raises(InvalidInput, "invalid-input", "--max-connections"):
         serve(finished_runs / "route", ServerOptions(port=0), ServeLimits(connections=1000))
     monkeypatch.setattr(server, "_run", lambda *_: asyncio.sleep(0))
     serve(finished_runs / "route", ServerOptions(port=0), ServeLimits(connections=100))

@@ -26,6 +26,7 @@ from cg4ai.serve.pages import card_page, format_curl
 from cg4ai.serve.service import Service, hide_paths, load_run
 from cg4ai.serve.web import make_app
 from in_process import InProcess
+from raising import raises
 
 NAMES = ("train", "route", "digits")
 SECRET = "s3cret-of-a-test"
@@ -164,7 +165,7 @@ def test_a_damaged_certificate_is_no_certificate(finished_runs: Path, tmp_path: 
     card = card_of(folder, RunPredictor.from_folder(folder))
     assert [one.file for one in card.certificates] == ["certificate.cg4ai"]
     (folder / "certificate.cg4ai").write_bytes(b"nothing")
-    with pytest.raises(RunFolderError, match="states no digest"):
+    with raises(RunFolderError, "bad-file", "digest"):
         card_of(folder, RunPredictor.from_folder(folder))
 
 
@@ -357,7 +358,7 @@ def test_with_the_token_all_answers(finished_runs: Path, scheme: str) -> None:
 
 @pytest.mark.parametrize("given", ["", " ", "two words", "tab\t", "umläut", "line\n"])
 def test_tokens_that_cannot_be_sent_are_refused(given: str) -> None:
-    with pytest.raises(InvalidInput, match=TOKEN):
+    with raises(InvalidInput, "bad-name", TOKEN):
         read_token(given)
 
 

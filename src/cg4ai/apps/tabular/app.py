@@ -147,7 +147,8 @@ class Tabular:
         if features != ensemble.input_size or not 0 < outputs <= ensemble.output_size:
             raise RunFolderError(
                 f"the run names {features} features and {outputs} outputs, but its mixture has "
-                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy"
+                f"{ensemble.input_size} and {ensemble.output_size}: restore it from a copy",
+                code="altered",
             )
         return model
 
@@ -195,7 +196,8 @@ def quantile_names(settings: TrainSettings, task: str) -> tuple[str, ...]:
     if task != REGRESSION:
         raise InvalidInput(
             f"--quantiles are of numbers, but {settings.target!r} holds classes; leave them out, "
-            "or set --task regression"
+            "or set --task regression",
+            code="conflict",
         )
     return tuple(f"{settings.target} {level:g}" for level in settings.quantiles)
 

@@ -22,7 +22,9 @@ def features_of(table: CsvTable, settings: TrainSettings) -> tuple[str, ...]:
         table.find_column(name)
     features = tuple(name for name in table.names if name not in left_out)
     if not features:
-        raise InvalidInput(f"{table.path} has no column left to predict from; ignore fewer")
+        raise InvalidInput(
+            f"{table.path} has no column left to predict from; ignore fewer", code="empty"
+        )
     check_names([settings.target, *features], f"{table.path}, its header")
     return features
 

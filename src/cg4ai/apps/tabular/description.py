@@ -238,7 +238,8 @@ class TabularModel(TrainedDefaults):
         if not found:
             raise InvalidInput(
                 f"{rules} has no rule over a box or ball; rules at listed rows are audited, "
-                "nothing is left to prove"
+                "nothing is left to prove",
+                code="empty",
             )
         names = list(self.subject.features)
         title = f"the mixture for {self.subject.target}"
@@ -248,16 +249,19 @@ class TabularModel(TrainedDefaults):
         if self.settings.get("rules") is None:
             raise InvalidInput(
                 "the rules of this run were given in Python and are not stored with it; audit or "
-                "certify them in Python"
+                "certify them in Python",
+                code="unsupported",
             )
         rules = Path(str(self.settings["rules"]))
         if not rules.exists():
             raise InvalidInput(
-                f"the run was trained with the rules file {rules}, which is not there; restore it"
+                f"the run was trained with the rules file {rules}, which is not there; restore it",
+                code="bad-file",
             )
         if rules_digest(rules) != self.description.get("rules_sha256"):
             raise InvalidInput(
                 f"{rules} was changed since the run was trained; restore it, or use "
-                "cg4ai.proofs.certify in Python for other rules"
+                "cg4ai.proofs.certify in Python for other rules",
+                code="altered",
             )
         return rules

@@ -36,7 +36,9 @@ class Column:
         kinds = ("text",) if self.values else ("number", "boolean")
         texts = all(isinstance(one, str) for one in (self.name, *self.values))
         if not texts or self.kind not in kinds:
-            raise InvalidInput(f"only columns of text have values, texts, got {self!r:.80}")
+            raise InvalidInput(
+                f"only columns of text have values, texts, got {self!r:.80}", code="type"
+            )
 
     @property
     def features(self) -> list[str]:
@@ -98,7 +100,9 @@ def _column(table: CsvTable, name: str) -> Column:
     given = [cell for cell in cells if cell != ""]
     empty = len(given) < len(cells)
     if not given:
-        raise InvalidInput(f"column {name!r} of {table.path} is empty; use --ignore {name!r}")
+        raise InvalidInput(
+            f"column {name!r} of {table.path} is empty; use --ignore {name!r}", code="empty"
+        )
     numbers = [value for value in map(as_number, given) if value is not None]
     if len(numbers) >= len(given) / 2:  # a text among numbers is a mistake, and refused as such
         return Column(name, "number", float(np.median(numbers)), empty)
@@ -109,6 +113,7 @@ def _column(table: CsvTable, name: str) -> Column:
     if len(values) > MOST_VALUES:
         raise InvalidInput(
             f"column {name!r} of {table.path} holds {len(values)} different texts, at most "
-            f"{MOST_VALUES} can be encoded; leave it out with --ignore {name!r}, or group them"
+            f"{MOST_VALUES} can be encoded; leave it out with --ignore {name!r}, or group them",
+            code="range",
         )
     return Column(name, "text", 0.0, empty, values)

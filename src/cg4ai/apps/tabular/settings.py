@@ -29,7 +29,9 @@ def sizes_of(text: str) -> tuple[int, ...]:
     """Hidden layer sizes from the text of an option; empty for none."""
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
     if not all(part.isdecimal() and len(part) < 20 for part in parts):
-        raise InvalidInput(f"--hidden must be layer sizes such as 16 or 32,16, got {text!r}")
+        raise InvalidInput(
+            f"--hidden must be layer sizes such as 16 or 32,16, got {text!r}", code="type"
+        )
     return tuple(int(part) for part in parts)
 
 
@@ -39,7 +41,7 @@ def levels_of(text: str) -> tuple[float, ...]:
         return tuple(float(part) for part in text.split(",")) if text.strip() else ()
     except ValueError as error:
         raise InvalidInput(
-            f"--quantiles must be numbers such as 0.1,0.5,0.9, got {text!r}"
+            f"--quantiles must be numbers such as 0.1,0.5,0.9, got {text!r}", code="type"
         ) from error
 
 

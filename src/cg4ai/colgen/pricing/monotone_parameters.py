@@ -22,12 +22,14 @@ def check_shapes(estimator: Any, shapes: Sequence[Shape]) -> tuple[Monotone, ...
     for shape in shapes:
         if not isinstance(shape, Monotone):
             raise InvalidInput(
-                f"{shape.name} cannot be built into trees, which are steps: use networks"
+                f"{shape.name} cannot be built into trees, which are steps: use networks",
+                code="unsupported",
             )
         if shape.logits:
             raise InvalidInput(
                 f"{shape.name} is about logits, which {kind} does not give: use networks, or "
-                "scores='probability'"
+                "scores='probability'",
+                code="unsupported",
             )
     return tuple(shape for shape in shapes if isinstance(shape, Monotone))
 
@@ -54,7 +56,8 @@ def find_signs(
         if (signs * asked < 0).any():
             raise InvalidInput(
                 f"{shape.name} asks for the opposite of another rule: the outputs would have to "
-                "stay constant; leave one out"
+                "stay constant; leave one out",
+                code="infeasible",
             )
         signs = np.where(asked != 0, asked, signs)
     return signs
@@ -67,12 +70,14 @@ def set_monotone_constraints(model: Any, directions: IntArray) -> Any:
     if name not in known and library != "lightgbm":
         raise InvalidInput(
             f"{type(model).__name__} has no monotone constraints: use DecisionTree, RandomForest, "
-            "ExtraTrees or HistGradientBoosting models, LightGBM or XGBoost"
+            "ExtraTrees or HistGradientBoosting models, LightGBM or XGBoost",
+            code="unsupported",
         )
     if known.get(name) is not None:
         raise InvalidInput(
             f"{type(model).__name__} has its own {name}={known[name]!r:.80}: state it as Monotone "
-            "in the requirements, and leave it out here"
+            "in the requirements, and leave it out here",
+            code="conflict",
         )
     signs = directions.tolist()
     return model.set_params(**{name: str(tuple(signs)) if library == "xgboost" else signs})

@@ -33,7 +33,8 @@ def find_nesting(shapes: Sequence[Monotone], classes: int) -> Nesting:
         if (shape.ordered, shape.output) != (shapes[0].ordered, shapes[0].output):
             raise InvalidInput(
                 f"{shapes[0].name} and {shape.name} cannot both be built into trees of {classes} "
-                "classes, in which either one class is bound or all in order: leave one out"
+                "classes, in which either one class is bound or all in order: leave one out",
+                code="infeasible",
             )
     return Nesting(classes, shapes[0].output)
 
@@ -48,7 +49,8 @@ def check_nesting(estimator: Any, shapes: Sequence[Monotone]) -> None:
         raise InvalidInput(
             f"{type(estimator).__name__} has weights of {classes} classes, and {shapes[0].name} is "
             "built into models of fewer: give class_weight, or sample_weight, to the estimator "
-            "around it"
+            "around it",
+            code="unsupported",
         )
 
 
@@ -108,5 +110,5 @@ def _fitted(
     one.fit(inputs, codes, sample_weight=weights)
     made = from_sklearn(one)
     if not isinstance(made, TreeMembers):
-        raise InvalidInput(f"expected trees, got members of {type(made).__name__}")
+        raise InvalidInput(f"expected trees, got members of {type(made).__name__}", code="type")
     return repair_leaves(spread_to_classes(made, present, len(signs)), own)

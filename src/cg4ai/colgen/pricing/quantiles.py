@@ -39,7 +39,8 @@ def clone_for_quantile(estimator: Any, quantile: float) -> Any:
     name = type(estimator).__name__
     if name not in NAMES:
         raise InvalidInput(
-            f"{name} fits no quantiles; use networks, 'boosting', or one of {', '.join(NAMES)}"
+            f"{name} fits no quantiles; use networks, 'boosting', or one of {', '.join(NAMES)}",
+            code="unsupported",
         )
     fixed, where = NAMES[name]
     return clone(estimator).set_params(**fixed, **{where: quantile})
@@ -140,7 +141,8 @@ def require_monotone(shapes: Sequence[Shape]) -> tuple[Monotone, ...]:
         if not isinstance(shape, Monotone) or shape.logits:
             raise InvalidInput(
                 f"{shape.name} cannot be built into boosted quantiles, which are sums of steps: "
-                "use networks"
+                "use networks",
+                code="unsupported",
             )
     return tuple(one for one in shapes if isinstance(one, Monotone))
 
@@ -158,7 +160,9 @@ def make_monotone(members: TreeMembers, directions: IntArray) -> TreeMembers:
     split = left != np.arange(left.shape[2])
     asked = split & (directions[feature] != 0)
     if members.subset is not None and (asked & (members.subset.numpy() >= 0)).any():
-        raise InvalidInput("a feature of categories cannot be monotone: leave it out of Monotone")
+        raise InvalidInput(
+            "a feature of categories cannot be monotone: leave it out of Monotone", code="conflict"
+        )
     for member, tree, node in np.argwhere(asked):
         sides = [
             _leaves(left[member, tree], right[member, tree], int(start))

@@ -161,7 +161,8 @@ def compute_price_terms(
             raise InvalidInput(
                 f"requirement {batch.requirement} has rows that are concave, not linear, in the "
                 "outputs, and this pricer is exact for linear rows only; state a margin as its "
-                "pairwise form (one linear row per other class), or price by gradient"
+                "pairwise form (one linear row per other class), or price by gradient",
+                code="unsupported",
             )
         used = np.flatnonzero(weights)
         if len(used) == 0:

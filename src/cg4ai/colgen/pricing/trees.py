@@ -86,12 +86,15 @@ class TreePricer(PricerDefaults):
     ) -> None:
         if not hasattr(estimator, "fit") or not hasattr(estimator, "get_params"):
             raise InvalidInput(
-                f"TreePricer needs a scikit-learn estimator, got {type(estimator).__name__}"
+                f"TreePricer needs a scikit-learn estimator, got {type(estimator).__name__}",
+                code="type",
             )
         if not scales or min(scales) <= 0:
-            raise InvalidInput(f"scales must be one or more positive numbers, got {list(scales)}")
+            raise InvalidInput(
+                f"scales must be one or more positive numbers, got {list(scales)}", code="range"
+            )
         if per_call < 1:
-            raise InvalidInput(f"per_call must be at least 1, got {per_call}")
+            raise InvalidInput(f"per_call must be at least 1, got {per_call}", code="range")
         self.estimator = estimator
         self.scales = tuple(float(scale) for scale in scales)
         self.per_call = per_call
@@ -143,7 +146,8 @@ class TreePricer(PricerDefaults):
             raise InvalidInput(
                 "the blocks have different numbers of outputs, so their estimators cannot share a "
                 f"stack: {[len(positions) for positions in request.rows.layout.blocks]}; "
-                "use one pricer per number of outputs"
+                "use one pricer per number of outputs",
+                code="unsupported",
             )
         if stack is None:
             return PricingResult(None, numbers, np.full(0, -1), tried=0)
@@ -232,7 +236,7 @@ def fits_several(model: Any) -> bool:
 
 def _trees(members: Members) -> TreeMembers:
     if not isinstance(members, TreeMembers):
-        raise InvalidInput(f"expected trees, got members of {type(members).__name__}")
+        raise InvalidInput(f"expected trees, got members of {type(members).__name__}", code="type")
     return members
 
 
@@ -303,7 +307,8 @@ def _labels(request: PricingRequest) -> _Sample | None:
     if targets.ndim != 1:
         raise InvalidInput(
             f"a classifier needs class labels (n,), got targets of shape {targets.shape}; "
-            "use a regressor"
+            "use a regressor",
+            code="shape",
         )
     return _Sample(objective.inputs, targets.astype(np.int64), _data_weights(request, objective))
 

@@ -48,7 +48,7 @@ class GradientAscent(SeparatorDefaults):
         for what, least in lowest.items():
             as_whole_number(getattr(self, what), what, least=least)
         if not (isinstance(self.step_size, int | float) and 0 < self.step_size <= 2):
-            raise InvalidInput(f"step_size must be in (0, 2], got {self.step_size!r}")
+            raise InvalidInput(f"step_size must be in (0, 2], got {self.step_size!r}", code="range")
 
     def find(
         self,
@@ -64,7 +64,8 @@ class GradientAscent(SeparatorDefaults):
         if not ensemble.differentiable:
             raise InvalidInput(
                 "GradientAscent needs members with gradients, but some of the mixture have none "
-                "(trees, constants by table); use separator=BlackBox()"
+                "(trees, constants by table); use separator=BlackBox()",
+                code="unsupported",
             )
         generator = torch.Generator().manual_seed(seed)
         screened = sample_candidates(region, self.vertices, generator)

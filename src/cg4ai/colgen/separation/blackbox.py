@@ -47,7 +47,8 @@ class BlackBox(SeparatorDefaults):
             hint = did_you_mean(str(self.algorithm), LOCAL + GLOBAL)
             raise InvalidInput(
                 f"unknown algorithm {self.algorithm!r}{hint}; use one of "
-                f"{', '.join(LOCAL + GLOBAL)}"
+                f"{', '.join(LOCAL + GLOBAL)}",
+                code="unknown-name",
             )
         for what in ("starts", "evaluations"):
             as_whole_number(getattr(self, what), what, least=1)

@@ -60,9 +60,9 @@ class MixedInteger(SeparatorDefaults):
         for what in ("seconds", "gap"):
             value = getattr(self, what)
             if not (isinstance(value, int | float) and value > 0):
-                raise InvalidInput(f"{what} must be a number > 0, got {value!r}")
+                raise InvalidInput(f"{what} must be a number > 0, got {value!r}", code="range")
         if not math.isfinite(self.gap):
-            raise InvalidInput(f"gap must be finite, got {self.gap!r}")
+            raise InvalidInput(f"gap must be finite, got {self.gap!r}", code="range")
 
     def find(
         self,
@@ -140,12 +140,14 @@ def get_linear_rules(requirement: Requirement, output_size: int) -> AffineRules:
         raise InvalidInput(
             f"exact separation is for linear rules over a region (Linear, Margin, Probability), "
             f"and {requirement.name} ({type(requirement).__name__}) is none; use GradientAscent or "
-            "BlackBox"
+            "BlackBox",
+            code="unsupported",
         )
     if np.any(rules.value != 0):
         raise InvalidInput(
             f"{requirement.name} multiplies outputs by the input, which is bilinear, but exact "
             "separation needs constant coefficients; use cg4ai.certify, which proves such rules "
-            "in cells"
+            "in cells",
+            code="unsupported",
         )
     return rules

@@ -68,11 +68,15 @@ def largest_radius(
     started = clock.now()
     centre = arrays.as_vector(point, "point", within.size)
     if not within.contains(centre[None])[0]:
-        raise InvalidInput(f"the point must lie in {within}; a radius is measured from inside")
+        raise InvalidInput(
+            f"the point must lie in {within}; a radius is measured from inside", code="outside"
+        )
     network = ReluNetwork.of(mixture)
     count = len(network.bias)
     if not 0 <= label < count:
-        raise InvalidInput(f"label must be one of {count} outputs counted from 0, got {label}")
+        raise InvalidInput(
+            f"label must be one of {count} outputs counted from 0, got {label}", code="range"
+        )
     leads = np.eye(count) - np.eye(count)[label]
     excesses = [
         Excess(network.combine_outputs(lead), np.array([-at_least]), np.zeros((1, len(centre))))

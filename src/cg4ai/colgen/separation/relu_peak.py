@@ -65,7 +65,8 @@ def check_region(region: Region) -> None:
     if isinstance(region, Ball) and region.norm == 2:
         raise InvalidInput(
             f"exact separation is for boxes, polytopes and balls in the maximum norm, got {region};"
-            " enclose it in a Box, or use GradientAscent"
+            " enclose it in a Box, or use GradientAscent",
+            code="unsupported",
         )
 
 
@@ -126,7 +127,8 @@ def maximise_excess(
         raise InvalidInput(
             f"exact separation takes at most {units} units whose sign changes in the region, got "
             f"{count}; use fewer or smaller members, a smaller region, or raise the limit: "
-            "separator=MixedInteger(units=...)"
+            "separator=MixedInteger(units=...)",
+            code="memory",
         )
     program = _program(total, excess, region, -np.inf if floor is None else floor)
     value = float(excess.values(start[None])[0])

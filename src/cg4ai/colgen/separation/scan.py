@@ -51,7 +51,8 @@ def get_search_region(requirement: Requirement, separator: str) -> Region:
     if not isinstance(region, Region):
         raise InvalidInput(
             f"{separator} searches a Box, Ball or Polytope, but {requirement.name} lists its "
-            "inputs; use PoolScan"
+            "inputs; use PoolScan",
+            code="unsupported",
         )
     return region
 
@@ -124,7 +125,8 @@ class PoolScan(SeparatorDefaults):
         if rows is None:
             raise InvalidInput(
                 f"PoolScan needs a finite list, but {requirement.name} holds over "
-                f"{requirement.region}; use GradientAscent or BlackBox"
+                f"{requirement.region}; use GradientAscent or BlackBox",
+                code="unsupported",
             )
         with torch.no_grad():
             values = rows.values(predictions(ensemble, rows.inputs)).numpy()

@@ -49,7 +49,7 @@ def compute_lines(activation: str, centre: Tensor, *, lower: Tensor, upper: Tens
         if centre.requires_grad or lower.requires_grad or upper.requires_grad:
             return Lines(*_GeluLines.apply(centre, lower, upper))  # type: ignore[no-untyped-call]
         return _gelu(centre, lower, upper)
-    raise InvalidInput(f"no bounds are known for the activation {activation!r}")
+    raise InvalidInput(f"no bounds are known for the activation {activation!r}", code="unsupported")
 
 
 def compute_chord_slope(low: Tensor, high: Tensor, *, width: Tensor, tangent: Tensor) -> Tensor:

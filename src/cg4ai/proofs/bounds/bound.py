@@ -109,7 +109,9 @@ def bound_shares(group: Group, relaxed: Relaxation, *, spread: bool = False) -> 
     if group.combination is not None:
         return bound_scores(relaxed, group.combination, spread=spread)
     if group.on is None or group.off is None:
-        raise InvalidInput("a group of terms has either outputs on and off, or a combination")
+        raise InvalidInput(
+            "a group of terms has either outputs on and off, or a combination", code="conflict"
+        )
     return bound_share(relaxed, group.on, off=group.off, spread=spread)
 
 

@@ -95,7 +95,9 @@ def bound_output_errors(
             error = np.broadcast_to(0.5 * error.max(1, keepdims=True), sizes.shape)
             return error + _gamma(FUNCTION_ULPS + sizes.shape[1]), np.ones_like(sizes)
         return error, sizes
-    raise InvalidInput(f"members of kind {type(members).__name__} cannot be certified")
+    raise InvalidInput(
+        f"members of kind {type(members).__name__} cannot be certified", code="unsupported"
+    )
 
 
 def compute_margins(members: Parts, rules: AffineRules) -> Array:
@@ -178,7 +180,8 @@ def _check(name: str, array: NDArray[Any]) -> None:
     if not largest <= LARGEST:
         raise InvalidInput(
             f"{name} holds a number of size {largest:g}; rounding is accounted for up to "
-            f"{LARGEST:g} only: use other units"
+            f"{LARGEST:g} only: use other units",
+            code="range",
         )
 
 
@@ -191,5 +194,6 @@ def _check_scale(members: NetworkMembers, number: int) -> None:
         raise InvalidInput(
             f"scale of the members in part {number} runs from {scale.min():g} to {scale.max():g}; "
             f"rounding is accounted for between {SMALLEST_SCALE:g} and {LARGEST:g} only: use "
-            "other units"
+            "other units",
+            code="range",
         )

@@ -129,12 +129,14 @@ class Parts:
             if not isinstance(part.members, NetworkMembers | TreeMembers | ConstantMembers):
                 raise InvalidInput(
                     f"members of kind {type(part.members).__name__} cannot be certified; "
-                    "networks, affine models, trees and constants can"
+                    "networks, affine models, trees and constants can",
+                    code="unsupported",
                 )
             if isinstance(part.members, TreeMembers) and part.members.subset is not None:
                 raise InvalidInput(
                     "trees with categorical splits cannot be certified: bounds over boxes know "
-                    "thresholds only; fit them without categorical features"
+                    "thresholds only; fit them without categorical features",
+                    code="unsupported",
                 )
             self.device = part.members.device  # one for all parts
         self.parts, self.layout = parts, layout
@@ -238,7 +240,7 @@ class Parts:
             values = members.values[member].cpu().numpy()
             return _sum([_scaled(a, float(v)) for a, v in zip(outputs, values, strict=True)]), []
         if not isinstance(members, NetworkMembers):
-            raise InvalidInput(f"{type(members).__name__} has no terms")
+            raise InvalidInput(f"{type(members).__name__} has no terms", code="unsupported")
         if not members.architecture.softmax_groups:
             return zero, self._score_terms(member, outputs)
         base, terms, start = zero, [], 0

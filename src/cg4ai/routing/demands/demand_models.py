@@ -40,7 +40,9 @@ def make_demands(network: Network, model: str, load: float) -> Volumes:
     share = np.outer(sent, received) if model == "gravity" else np.ones((count, count))
     share = np.where(reach & ~np.eye(count, dtype=bool), share, 0.0)
     if not share.any():
-        raise InvalidInput(f"{network.name}: no node reaches another, so that there are no demands")
+        raise InvalidInput(
+            f"{network.name}: no node reaches another, so that there are no demands", code="empty"
+        )
     share /= share.max()
     pairs = [(int(s), int(t)) for s, t in np.argwhere(share > 0)]
     unit = max(arc.capacity for arc in network.arcs.values())
@@ -87,7 +89,8 @@ def least_mlu(network: Network, volumes: Volumes) -> LeastUtilisation:
     if count_flows(network, volumes) > MOST_FLOWS:
         raise InvalidInput(
             f"{network.name}: {len(volumes)} demands over {len(network.arcs)} arcs are too many "
-            "to solve for the best routing of all of them at once"
+            "to solve for the best routing of all of them at once",
+            code="memory",
         )
     arcs = list(network.arcs)
     sources = sorted({source for source, _ in volumes})
@@ -100,7 +103,9 @@ def least_mlu(network: Network, volumes: Volumes) -> LeastUtilisation:
     cost = np.append(np.zeros(loads.shape[1]), 1.0)
     found = linprog(cost, above, np.zeros(len(arcs)), kept, wanted, method="highs")
     if found.status == 2:
-        raise InvalidInput(f"{network.name} has no path for {_unreached(network, volumes)}")
+        raise InvalidInput(
+            f"{network.name} has no path for {_unreached(network, volumes)}", code="infeasible"
+        )
     if not found.success:
         raise SolverFailure(f"the program of the best routing ended with: {found.message}")
     tight = np.flatnonzero(-found.ineqlin.marginals > 1e-7)

@@ -58,7 +58,9 @@ class MeasuredTraffic:
         vectors = [part.to_vectors(instance) for part in (earlier, later)]
         kept = [part.any(axis=1) for part in vectors]
         if not all(rows.any() for rows in kept):
-            raise InvalidInput("the traffic of the demands is zero at all earlier or later times")
+            raise InvalidInput(
+                "the traffic of the demands is zero at all earlier or later times", code="empty"
+            )
         times = (earlier.times[0], earlier.times[-1], later.times[0], later.times[-1])
         others = later.sum_others(instance.ends)
         return cls(
@@ -112,7 +114,8 @@ def measured_instance(
     if load is not None and scale_capacities != AUTO:
         raise InvalidInput(
             f"load {load:g} scales nothing here: demands are in the units of the traffic, and "
-            "capacities as given; leave load out, or ask for scale_capacities auto"
+            "capacities as given; leave load out, or ask for scale_capacities auto",
+            code="conflict",
         )
     graph = network_of(network)
     traffic.check_nodes(graph.nodes, graph.name)
@@ -187,12 +190,15 @@ def _pairs(traffic: Traffic, demands: int | None) -> list[Pair]:
     found = [(s, t) for s in range(count) for t in range(count) if s != t]
     found = [(s, t) for s, t in found if sends[s] and receives[t]]
     if not found:
-        raise InvalidInput("the traffic is zero at all times; there is nothing to route")
+        raise InvalidInput(
+            "the traffic is zero at all times; there is nothing to route", code="empty"
+        )
     if demands is not None:
         if demands > len(found):
             raise InvalidInput(
                 f"{demands} demands were asked for, but the traffic has {len(found)} pairs of "
-                "nodes that send and receive; ask for fewer"
+                "nodes that send and receive; ask for fewer",
+                code="range",
             )
         kept = {*sorted(found, key=lambda pair: (-largest[pair], pair))[:demands]}
         found = [pair for pair in found if pair in kept]

@@ -32,7 +32,8 @@ def demand_box(largest: Array, least: float = 0.0) -> Box:
     """[least x largest, largest], with `least` a share from 0 up to, but not, 1."""
     if not 0 <= least < 1:
         raise InvalidInput(
-            f"least must be a share of the largest demands from 0 to below 1, got {least}"
+            f"least must be a share of the largest demands from 0 to below 1, got {least}",
+            code="range",
         )
     return Box(least * largest, largest)
 
@@ -83,7 +84,8 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
     raise InvalidInput(
         f"no demand vector keeps the limits: {what} is at least {least:.6g} by the smallest "
         f"demands, but at most {limit:.6g} by hose or budget; set hose and budget to at least "
-        f"{share:.6g}, or choose smaller least demands"
+        f"{share:.6g}, or choose smaller least demands",
+        code="infeasible",
     )
 
 
@@ -105,7 +107,8 @@ def _check_share(what: str, share: float) -> None:
     if not 0 < share <= 1:
         raise InvalidInput(
             f"{what} must be a share of the sum of the largest demands, above 0 and at most 1, "
-            f"got {share}"
+            f"got {share}",
+            code="range",
         )
 
 

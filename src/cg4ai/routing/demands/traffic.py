@@ -58,7 +58,9 @@ class Traffic:
         """The matrices at some positions, a slice or an array of them; one at least."""
         chosen = np.arange(len(self))[positions]
         if not chosen.size:
-            raise InvalidInput("a selection of traffic has no matrix; choose one time at least")
+            raise InvalidInput(
+                "a selection of traffic has no matrix; choose one time at least", code="empty"
+            )
         times = tuple(self.times[position] for position in np.atleast_1d(chosen))
         return replace(self, times=times, matrices=self.matrices[np.atleast_1d(chosen)])
 
@@ -82,13 +84,16 @@ class Traffic:
                 f"a split at {show_value(str(where))} leaves {count} of {len(self)} matrices "
                 "before it; "
                 f"choose a share in (0, 1), or a time after {self.times[0]} and up to "
-                f"{self.times[-1]}{_as_text([*self.times, str(where)])}"
+                f"{self.times[-1]}{_as_text([*self.times, str(where)])}",
+                code="range",
             )
         return self.select(slice(0, count)), self.select(slice(count, None))
 
     def _counted(self, share: float) -> int:
         if not 0 < share <= 1:
-            raise InvalidInput(f"a share of the times must be above 0 and at most 1, got {share}")
+            raise InvalidInput(
+                f"a share of the times must be above 0 and at most 1, got {share}", code="range"
+            )
         return max(1, math.floor(share * len(self) + 1e-9))
 
     def _position(self, time: str) -> int:
@@ -117,7 +122,8 @@ class Traffic:
                 raise InvalidInput(
                     f"the traffic has no node {show_value(name)}{did_you_mean(name, index)}; "
                     "its nodes "
-                    "must be called as in the network"
+                    "must be called as in the network",
+                    code="unknown-name",
                 )
         sources: IntArray = np.array([index[source] for source, _ in pairs], np.int64)
         targets: IntArray = np.array([index[target] for _, target in pairs], np.int64)
@@ -135,7 +141,8 @@ class Traffic:
             if node not in known:
                 raise InvalidInput(
                     f"the traffic names the node {show_value(node)}, which {name} does not have"
-                    f"{did_you_mean(node, known)}; rename it, or leave it out of the traffic"
+                    f"{did_you_mean(node, known)}; rename it, or leave it out of the traffic",
+                    code="unknown-name",
                 )
 
 
@@ -150,18 +157,24 @@ def _checked(given: Any, times: tuple[str, ...], nodes: tuple[str, ...]) -> Arra
     try:
         matrices = np.array(given, np.float64)
     except (TypeError, ValueError):
-        raise InvalidInput("matrices of traffic must be numbers of one shape (T, N, N)") from None
+        raise InvalidInput(
+            "matrices of traffic must be numbers of one shape (T, N, N)", code="shape"
+        ) from None
     if not times or not nodes:
-        raise InvalidInput("traffic needs at least one time and two nodes; the file is empty")
+        raise InvalidInput(
+            "traffic needs at least one time and two nodes; the file is empty", code="empty"
+        )
     if matrices.shape != (len(times), len(nodes), len(nodes)):
         raise InvalidInput(
             f"{len(times)} times and {len(nodes)} nodes need matrices of shape "
-            f"{(len(times), len(nodes), len(nodes))}, got {matrices.shape}"
+            f"{(len(times), len(nodes), len(nodes))}, got {matrices.shape}",
+            code="shape",
         )
     twice = [name for position, name in enumerate(nodes) if name in nodes[:position]]
     if twice:
         raise InvalidInput(
-            f"the node {show_value(twice[0])} of the traffic is given twice; rename one"
+            f"the node {show_value(twice[0])} of the traffic is given twice; rename one",
+            code="duplicate",
         )
     wrong = ~((matrices >= 0) & (matrices <= LARGEST))  # NaN is neither
     if wrong.any():
@@ -169,7 +182,8 @@ def _checked(given: Any, times: tuple[str, ...], nodes: tuple[str, ...]) -> Arra
         raise InvalidInput(
             f"traffic at {times[time]} from {nodes[source]} to {nodes[target]} is "
             f"{matrices[time, source, target]:g}, expected 0 or more and no missing value; repair "
-            f"or leave out {_counted(int(wrong.any(axis=(1, 2)).sum()))}"
+            f"or leave out {_counted(int(wrong.any(axis=(1, 2)).sum()))}",
+            code="missing-values",
         )
     return matrices
 

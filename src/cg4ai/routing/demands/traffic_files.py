@@ -50,7 +50,8 @@ def read_traffic(path: str | Path) -> Traffic:
         raise InvalidInput(f"{path}: {error}") from None
     raise InvalidInput(
         f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}) of SNDlib's XML "
-        "matrices, a .csv or a .npz file"
+        "matrices, a .csv or a .npz file",
+        code="bad-file",
     )
 
 
@@ -67,7 +68,8 @@ class _TrafficCollection:
         if pair in listed:
             raise InvalidInput(
                 f"{place}: the traffic {show_value('->'.join(pair), quoted=False)} at "
-                f"{show_value(time)} is given twice; remove one"
+                f"{show_value(time)} is given twice; remove one",
+                code="duplicate",
             )
         listed[pair] = volume
         self.nodes.update(dict.fromkeys(pair))
@@ -75,7 +77,9 @@ class _TrafficCollection:
     def to_traffic(self, *, ordered: bool) -> Traffic:
         """The matrices; with `ordered` in the order of their times, else as they were given."""
         if not self.volumes or not self.nodes:
-            raise InvalidInput(f"{self.place}: has no traffic; expected one matrix at least")
+            raise InvalidInput(
+                f"{self.place}: has no traffic; expected one matrix at least", code="empty"
+            )
         times = list(self.volumes)
         if ordered:
             moments = moments_of(times)
@@ -106,7 +110,9 @@ def _from_xml(path: Path) -> Traffic:
     listed: tuple[str, ...] | None = None
     for name, root in _documents(path):
         if root.tag != "network":
-            raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
+            raise InvalidInput(
+                f"{root.place}: expected SNDlib's <network>, got <{root.tag}>", code="bad-file"
+            )
         nodes = tuple(
             node.get_identifier()
             for structure in root.find_all("networkStructure")
@@ -116,7 +122,8 @@ def _from_xml(path: Path) -> Traffic:
         if listed is not None and nodes != listed:
             raise InvalidInput(
                 f"{root.place}: has {len(nodes)} nodes that differ from the {len(listed)} of the "
-                "files before it; all matrices must have the same nodes in the same order"
+                "files before it; all matrices must have the same nodes in the same order",
+                code="conflict",
             )
         listed = nodes
         found.nodes.update(dict.fromkeys(nodes))
@@ -129,7 +136,8 @@ def _add_matrix(
 ) -> None:
     if time in found.volumes:
         raise InvalidInput(
-            f"{root.place}: the time {show_value(time)} is given twice; remove a file"
+            f"{root.place}: the time {show_value(time)} is given twice; remove a file",
+            code="duplicate",
         )
     found.volumes[time] = {}
     for demand in root.find_one("demands").find_all("demand"):
@@ -138,7 +146,8 @@ def _add_matrix(
             if nodes and name not in nodes:
                 raise InvalidInput(
                     f"{demand.place}: names the node {show_value(name)}, which the file does "
-                    "not list"
+                    "not list",
+                    code="unknown-name",
                 )
         volume = parse_number(
             demand.get_content("demandValue"), what="demandValue", place=demand.place, least=0
@@ -170,7 +179,9 @@ def _documents(path: Path) -> Iterator[tuple[str, Element]]:
             try:
                 text = content.decode("utf-8-sig")
             except UnicodeDecodeError as error:
-                raise InvalidInput(f"{place}: is not UTF-8 text ({error.reason})") from None
+                raise InvalidInput(
+                    f"{place}: is not UTF-8 text ({error.reason})", code="bad-file"
+                ) from None
             yield name, parse_xml_text(text, place)
 
 
@@ -189,7 +200,9 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                         stream = packed.extractfile(member)
                         yield member.name, stream.read() if stream is not None else b""
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{path}: cannot be read as an archive ({error})") from None
+        raise InvalidInput(
+            f"{path}: cannot be read as an archive ({error})", code="bad-file"
+        ) from None
 
 
 def _wanted(path: Path, name: str, size: int) -> bool:
@@ -197,7 +210,8 @@ def _wanted(path: Path, name: str, size: int) -> bool:
         return False
     if size > LARGEST_FILE:
         raise InvalidInput(
-            f"{path}, {name}: has {size} bytes, expected at most {LARGEST_FILE} of one matrix"
+            f"{path}, {name}: has {size} bytes, expected at most {LARGEST_FILE} of one matrix",
+            code="memory",
         )
     return True
 
@@ -223,7 +237,9 @@ def _from_csv(path: Path) -> Traffic:
             place = f"{path}, line {line}"
             time, *volumes = _fitting(row, header, place)
             if time in found.volumes:
-                raise InvalidInput(f"{place}: the time {show_value(time)} is given twice")
+                raise InvalidInput(
+                    f"{place}: the time {show_value(time)} is given twice", code="duplicate"
+                )
             for pair, text in zip(pairs, volumes, strict=True):
                 assert pair is not None
                 volume = parse_number(text, what=f"{'->'.join(pair)}", place=place, least=0)
@@ -231,7 +247,8 @@ def _from_csv(path: Path) -> Traffic:
     else:
         raise InvalidInput(
             f"{path}, line 1: expected the columns time,source,target,volume, or time and a column "
-            f"source->target for each pair of nodes, got {show_value(','.join(header))}"
+            f"source->target for each pair of nodes, got {show_value(','.join(header))}",
+            code="bad-file",
         )
     return found.to_traffic(ordered=False)
 
@@ -244,7 +261,7 @@ def _pair(word: str) -> Pair | None:
 def _fitting(row: list[str], header: list[str], place: str) -> list[str]:
     """The values of a row, if there is one for each column."""
     if len(row) != len(header):
-        raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
+        raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}", code="shape")
     return [value.strip() for value in row]
 
 
@@ -252,23 +269,29 @@ def _from_npz(path: Path) -> Traffic:
     try:
         packed = io.BytesIO(read_given(path))
         if not zipfile.is_zipfile(packed):
-            raise InvalidInput(f"{path}: is not an npz file; write one with numpy.savez")
+            raise InvalidInput(
+                f"{path}: is not an npz file; write one with numpy.savez", code="bad-file"
+            )
         with np.load(packed, allow_pickle=False) as stored:
             held = {name: np.asarray(stored[name]) for name in stored.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InvalidInput(f"{path}: cannot be read as an npz file ({error})") from None
+        raise InvalidInput(
+            f"{path}: cannot be read as an npz file ({error})", code="bad-file"
+        ) from None
     missing = [name for name in ("matrices", "nodes") if name not in held]
     if missing:
         raise InvalidInput(
             f"{path}: has no array {show_value(missing[0])}, but {show_value(', '.join(held))}; "
             "expected "
-            "matrices (T, N, N), nodes (N,) and times (T,)"
+            "matrices (T, N, N), nodes (N,) and times (T,)",
+            code="bad-file",
         )
     matrices: Array = held["matrices"]
     if matrices.ndim != 3 or matrices.dtype.kind not in "fiu":
         raise InvalidInput(
             f"{path}: matrices must be numbers of shape (T, N, N), got {matrices.dtype} of shape "
-            f"{matrices.shape}"
+            f"{matrices.shape}",
+            code="shape",
         )
     times = held.get("times", np.arange(len(matrices)))
     names = tuple(str(name) for name in held["nodes"].ravel())

@@ -68,17 +68,22 @@ def _checked(
     if seen.ndim != 2 or not len(seen) or seen.shape[1] != len(ends):
         raise InvalidInput(
             f"measured demand vectors of {len(ends)} demands have shape (T, {len(ends)}) with T at "
-            f"least 1, got {seen.shape}"
+            f"least 1, got {seen.shape}",
+            code="shape",
         )
     if not np.all(np.isfinite(seen)) or np.any(seen < 0) or not seen.any():
-        raise InvalidInput("measured demands must be finite and at least 0, and not all 0")
+        raise InvalidInput(
+            "measured demands must be finite and at least 0, and not all 0", code="not-finite"
+        )
     for what, value, low, high in (
         ("cover", cover, 0.0, 1.0),
         ("headroom", headroom, 1e-6, 1e6),
         ("least", least, 0.0, 1.0),
     ):
         if not low <= value <= high:
-            raise InvalidInput(f"{what} must be from {low:g} to {high:g}, got {value}")
+            raise InvalidInput(
+                f"{what} must be from {low:g} to {high:g}, got {value}", code="range"
+            )
     return seen
 
 

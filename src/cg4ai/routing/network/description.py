@@ -259,7 +259,8 @@ class Router(TrainedDefaults):
         if self.agents and fallback < np.inf:
             raise InvalidInput(
                 "a fallback needs all demands at once, and an agent knows only some; leave it "
-                "out, or train with --agent-scope all"
+                "out, or train with --agent-scope all",
+                code="unsupported",
             )
         return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
 
@@ -271,7 +272,8 @@ class Router(TrainedDefaults):
             raise InvalidInput(
                 f"{table.format_position(row, names[place])} is {vectors[row, place]:g}, but "
                 "demands are at "
-                "least 0; correct it or remove the row"
+                "least 0; correct it or remove the row",
+                code="range",
             )
         return self.instance.check_vectors(vectors)
 
@@ -319,7 +321,8 @@ class Router(TrainedDefaults):
         if file is not None:
             raise InvalidInput(
                 "a router has one rule, the capacity of its links, so leave out --rules; give "
-                "--data to recompute it at demands of yours"
+                "--data to recompute it at demands of yours",
+                code="unsupported",
             )
         made = self.instance
         if table is None:
@@ -357,7 +360,8 @@ class Router(TrainedDefaults):
     def read_added_rules(self, file: Path, table: CsvTable | None) -> list[Rule]:
         raise InvalidInput(
             "a router cannot be patched: it keeps all capacities at every demand vector of its "
-            "set; for other capacities or demands train again with cg4ai route"
+            "set; for other capacities or demands train again with cg4ai route",
+            code="unsupported",
         )
 
     def files(self, file: Path) -> list[Path]:

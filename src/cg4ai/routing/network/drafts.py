@@ -119,12 +119,13 @@ def read_draft(path: Path, reading: ReadingOptions) -> Draft:
     if not known and (path.suffix or path.exists()):
         raise InvalidInput(
             f"{path}: expected a file ending in {', '.join(readers)}; SNDlib's own .txt and .xml "
-            "are read by cg4ai route as they are"
+            "are read by cg4ai route as they are",
+            code="bad-file",
         )
     try:
         graph = readers[path.suffix.lower()](path) if known else _by_name(path.as_posix())
     except RecursionError:
-        raise InvalidInput(f"{path}: nested too deeply for a graph") from None
+        raise InvalidInput(f"{path}: nested too deeply for a graph", code="bad-file") from None
     names = _names(graph.nodes)
     nodes = {
         name: _position(node, f"{node.place}, node {name}")
@@ -159,7 +160,7 @@ def _gml(path: Path) -> Graph:
             return graph_of(networkx.read_gml(path, label=label), str(path))
         except (networkx.NetworkXError, OSError, ValueError) as error:
             found.append(str(error))
-    raise InvalidInput(f"{path}: cannot be read as GML ({found[0]})")
+    raise InvalidInput(f"{path}: cannot be read as GML ({found[0]})", code="bad-file")
 
 
 def _links(path: Path) -> Graph:

@@ -64,7 +64,7 @@ def parse_graphml(path: Path, *, checked: bool = True) -> Graph:
     """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
     root = parse_xml(path)
     if root.tag != "graphml":
-        raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>")
+        raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>", code="bad-file")
     keys = {key.get_identifier(): key for key in root.find_all("key")}
     graph = root.find_one("graph")
     directed = graph.attributes.get("edgedefault") == "directed"
@@ -100,7 +100,8 @@ def _data(
         if identifier not in keys:
             raise InvalidInput(
                 f"{data.place}, {what}: <data> names the unknown key {show_value(identifier)}"
-                f"{did_you_mean(identifier, keys)}; declare it with <key>"
+                f"{did_you_mean(identifier, keys)}; declare it with <key>",
+                code="unknown-name",
             )
         name = keys[identifier].attributes.get("attr.name", identifier)
         values[name] = data.text.strip()
@@ -119,13 +120,15 @@ def node_link(path: Path) -> Graph:
     content = parse_json(path)
     if not isinstance(content, LocatedObject) or not {"edges", "links"} & content.keys():
         raise InvalidInput(
-            f"{path}, line 1: expected networkx's node-link form with 'nodes' and 'edges'"
+            f"{path}, line 1: expected networkx's node-link form with 'nodes' and 'edges'",
+            code="bad-file",
         )
     about = content.get("graph", {})
     if not isinstance(about, dict):
         raise InvalidInput(
             f"{path}, line {content.line}: 'graph' must be an object of attributes such as "
-            f"'demands', got {show_value(about)}"
+            f"'demands', got {show_value(about)}",
+            code="bad-file",
         )
     both_ways = not content.get("directed", False)
     nodes = [
@@ -154,17 +157,21 @@ def _entries(
     """The objects listed under `kind`, each with the `needed` names."""
     entries = content.get(kind)
     if not isinstance(entries, list):
-        raise InvalidInput(f"{path}, line {content.line}: {kind!r} must be a list of objects")
+        raise InvalidInput(
+            f"{path}, line {content.line}: {kind!r} must be a list of objects", code="bad-file"
+        )
     for rank, entry in enumerate(entries, start=1):
         if not isinstance(entry, LocatedObject):
             raise InvalidInput(
-                f"{path}: entry {rank} of {kind!r} must be an object, got {show_value(entry)}"
+                f"{path}: entry {rank} of {kind!r} must be an object, got {show_value(entry)}",
+                code="bad-file",
             )
         for name in needed:
             if name not in entry:
                 raise InvalidInput(
                     f"{path}, line {entry.line}: entry {rank} of {kind!r} has no {name!r}, as "
-                    "networkx's node-link form asks for"
+                    "networkx's node-link form asks for",
+                    code="bad-file",
                 )
     return entries
 
@@ -226,14 +233,17 @@ def _check_capacities(graph: Graph) -> None:
     if found:
         names = ", ".join(show_value(name) for name in found[:10])
         advice = f"the attributes found are {names}: rename the one that holds it to 'capacity'"
-    raise InvalidInput(f"{graph.place}: no edge has the attribute 'capacity'; {advice}")
+    raise InvalidInput(
+        f"{graph.place}: no edge has the attribute 'capacity'; {advice}", code="bad-file"
+    )
 
 
 def _label(key: str, label: dict[str, str], place: str) -> str:
     if key not in label:
         raise InvalidInput(
             f"{place}: an edge names the unknown node {show_value(key)}{did_you_mean(key, label)}; "
-            "list it among the nodes"
+            "list it among the nodes",
+            code="unknown-name",
         )
     return label[key]
 
@@ -242,14 +252,18 @@ def _position(value: Any, place: str) -> Position | None:
     if value is None:
         return None
     if not isinstance(value, (list, tuple)) or len(value) < 2:
-        raise InvalidInput(f"{place}: pos must be two coordinates, got {show_value(value)}")
+        raise InvalidInput(
+            f"{place}: pos must be two coordinates, got {show_value(value)}", code="bad-file"
+        )
     x, y = (parse_number(part, what="a coordinate", place=place) for part in value[:2])
     return x, y
 
 
 def _attribute(edge: Edge, name: str, place: str) -> float:
     if name not in edge.attributes:
-        raise InvalidInput(f"{place}: has no {name} while others do; give it to all edges")
+        raise InvalidInput(
+            f"{place}: has no {name} while others do; give it to all edges", code="bad-file"
+        )
     return parse_number(edge.attributes[name], what=name, place=place, least=0)
 
 
@@ -263,7 +277,8 @@ def add_demands(builder: NetworkBuilder, demands: Any, label: dict[str, str], pl
         raise InvalidInput(
             f"{place}: 'demands' must be {{source: {{target: volume}}}}, got "
             f"{show_value(demands)}; "
-            "where the format has no such thing, use a demand file"
+            "where the format has no such thing, use a demand file",
+            code="bad-file",
         )
     for source, row in demands.items():
         at = f"{place}, line {row.line}" if isinstance(row, LocatedObject) else place

@@ -158,10 +158,13 @@ class Instance:
         if vectors.ndim != 2 or vectors.shape[1] != len(self.demand_max):
             raise InvalidInput(
                 f"demand vectors of {self.name} have shape (N, {len(self.demand_max)}), "
-                f"got {np.shape(B)}"
+                f"got {np.shape(B)}",
+                code="shape",
             )
         if not np.all(np.isfinite(vectors)) or np.any(vectors < 0):
-            raise InvalidInput("demands must be finite and at least 0; check the vectors")
+            raise InvalidInput(
+                "demands must be finite and at least 0; check the vectors", code="not-finite"
+            )
         return vectors
 
 
@@ -197,9 +200,13 @@ def instance(
     given = 1 if demands is None or demands == "all" else demands
     for what, count in (("demands", given), ("paths", paths)):
         if not isinstance(count, (int, np.integer)) or count < 1:
-            raise InvalidInput(f"{what} must be a whole number of at least 1, got {count!r}")
+            raise InvalidInput(
+                f"{what} must be a whole number of at least 1, got {count!r}", code="range"
+            )
     if load is not None and not load > 0:
-        raise InvalidInput(f"load must be above 0 and at most 1, got {load}; the usual is 0.99")
+        raise InvalidInput(
+            f"load must be above 0 and at most 1, got {load}; the usual is 0.99", code="range"
+        )
     graph = network_of(network)
     volumes = graph.volumes if demand_file is None else read_demands(Path(demand_file), graph)
     if demands == "all" or (demands is None and demand_file is not None):
@@ -314,7 +321,8 @@ def _check_units(name: str, utilisation: float) -> None:
         raise InvalidInput(
             f"the largest demands of {name} take {utilisation:.3g} times the capacity of a link, "
             f"expected {1 / FAR_APART:g} to {FAR_APART:g}; state demands and capacities in the "
-            "same unit"
+            "same unit",
+            code="range",
         )
 
 
@@ -328,15 +336,19 @@ def network_of(network: str | Path | Network | Any) -> Network:
                 return READERS[path.suffix.lower()](path)
             except RecursionError:
                 raise InvalidInput(
-                    f"{path}: objects or lists are nested too deeply for a graph"
+                    f"{path}: objects or lists are nested too deeply for a graph", code="bad-file"
                 ) from None
         if isinstance(network, str) and not path.is_file():
             return load_by_name(network)
-        raise InvalidInput(f"{path}: expected a file ending in {', '.join(READERS)}")
+        raise InvalidInput(
+            f"{path}: expected a file ending in {', '.join(READERS)}", code="bad-file"
+        )
     if hasattr(network, "is_directed") and hasattr(network, "edges"):
         return from_graph(network)
     raise InvalidInput(
-        f"a network is a name, the path of a file or a networkx graph, got {type(network).__name__}"
+        "a network is a name, the path of a file or a networkx graph, got "
+        f"{type(network).__name__}",
+        code="type",
     )
 
 
@@ -344,11 +356,13 @@ def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> li
     if not volumes:
         raise InvalidInput(
             f"{name} has no demands of positive volume; give them in the network, or as a CSV "
-            "source,target,volume by demand_file"
+            "source,target,volume by demand_file",
+            code="empty",
         )
     if count > len(volumes):
         raise InvalidInput(
-            f"{count} demands of {name} were asked for, but it has {len(volumes)}; ask for fewer"
+            f"{count} demands of {name} were asked for, but it has {len(volumes)}; ask for fewer",
+            code="range",
         )
     return sorted(volumes, key=lambda pair: (-volumes[pair], pair))[:count]
 
@@ -370,7 +384,8 @@ def build_instance(
             raise InvalidInput(
                 f"{network.name} {what} from {network.nodes[source]} to "
                 f"{network.nodes[target]}; add {'links' if given is None else 'one'} or remove the "
-                "demand"
+                "demand",
+                code="infeasible",
             )
     routes = [path for own in found for path in own]
     hops = [list(pairwise(path)) for path in routes]

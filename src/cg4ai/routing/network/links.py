@@ -67,7 +67,9 @@ class LinkCollection:
     def collect(self) -> list[Link]:
         """The links in order; InvalidInput says all that must be mended by hand."""
         if not self.graph.edges:
-            raise InvalidInput(f"{self.graph.place}: no links; a network needs nodes and links")
+            raise InvalidInput(
+                f"{self.graph.place}: no links; a network needs nodes and links", code="empty"
+            )
         self._check_capacities()
         self._take_all()
         self._check_directions()
@@ -91,7 +93,8 @@ class LinkCollection:
             advice = f"they have {have}: name the one that holds it with --capacity"
         raise InvalidInput(
             f"{self.graph.place}: no link has the attribute {name!r}{did_you_mean(name, others)}; "
-            f"{advice}, or give all of them --default-capacity"
+            f"{advice}, or give all of them --default-capacity",
+            code="unknown-name",
         )
 
     def _take_all(self) -> None:
@@ -150,11 +153,14 @@ class LinkCollection:
 
     def _called(self, key: str, place: str) -> str:
         if not key.strip():
-            raise InvalidInput(f"{place}: a link has an end without a name; give it one")
+            raise InvalidInput(
+                f"{place}: a link has an end without a name; give it one", code="bad-name"
+            )
         if key not in self.names:
             raise InvalidInput(
                 f"{place}: a link names the unknown node {show_value(key)}"
-                f"{did_you_mean(key, self.names)}; list it among the nodes"
+                f"{did_you_mean(key, self.names)}; list it among the nodes",
+                code="unknown-name",
             )
         return self.names[key]
 

@@ -44,13 +44,18 @@ def parse_number(text: object, *, what: str, place: str, least: float = -LARGEST
     try:
         value = float(str(text))
     except ValueError:
-        raise InvalidInput(f"{place}: {what} must be a number, got {show_value(text)}") from None
+        raise InvalidInput(
+            f"{place}: {what} must be a number, got {show_value(text)}", code="type"
+        ) from None
     if not math.isfinite(value):
-        raise InvalidInput(f"{place}: {what} must be finite, got {show_value(text)}")
+        raise InvalidInput(
+            f"{place}: {what} must be finite, got {show_value(text)}", code="not-finite"
+        )
     if not least <= value <= LARGEST:
         raise InvalidInput(
             f"{place}: {what} must be finite and at least {least:g}, at most {LARGEST:g}, got "
-            f"{show_value(text)}"
+            f"{show_value(text)}",
+            code="not-finite",
         )
     return value
 
@@ -106,7 +111,9 @@ class NetworkBuilder:
 
     def add_node(self, name: str, *, place: str, position: Position | None = None) -> None:
         if not name.strip():
-            raise InvalidInput(f"{place}: a node has no name; give it one, or remove the line")
+            raise InvalidInput(
+                f"{place}: a node has no name; give it one, or remove the line", code="bad-name"
+            )
         check_names([name], place)
         self._new("node", name, place)
         self._index[name] = len(self._index)
@@ -132,7 +139,8 @@ class NetworkBuilder:
             raise InvalidInput(
                 f"{place}: the link {named} has capacity "
                 f"{capacity:g}, expected {SMALLEST:g} to {LARGEST:g}; give it a capacity, choose "
-                "another unit or remove it"
+                "another unit or remove it",
+                code="range",
             )
         self.links.append(_Link(*ends, capacity, length, both_ways))
 
@@ -146,7 +154,8 @@ class NetworkBuilder:
         if volume != 0 and not SMALLEST <= volume <= LARGEST:
             raise InvalidInput(
                 f"{place}: the demand {show_value(f'{source}->{target}', quoted=False)} has volume "
-                f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit"
+                f"{volume:g}, expected 0 or {SMALLEST:g} to {LARGEST:g}; choose another unit",
+                code="range",
             )
         if volume > 0:
             self._repeated += ends in self.volumes
@@ -154,7 +163,7 @@ class NetworkBuilder:
 
     def build(self, *, place: str) -> Network:
         if not self.links:
-            raise InvalidInput(f"{place}: no links; a network needs nodes and links")
+            raise InvalidInput(f"{place}: no links; a network needs nodes and links", code="empty")
         arcs: dict[tuple[int, int], Arc] = {}
         for link in self.links:
             new = Arc(link.capacity, self._length(link) if link.length is None else link.length)
@@ -190,7 +199,8 @@ class NetworkBuilder:
     def _new(self, kind: str, name: str, place: str) -> None:
         if (kind, name) in self._ids:
             raise InvalidInput(
-                f"{place}: the {kind} {show_value(name)} is given twice; rename or remove one"
+                f"{place}: the {kind} {show_value(name)} is given twice; rename or remove one",
+                code="duplicate",
             )
         self._ids.add((kind, name))
 
@@ -199,7 +209,8 @@ class NetworkBuilder:
             if name not in self._index:
                 raise InvalidInput(
                     f"{place}: a {what} names the unknown node {show_value(name)}"
-                    f"{did_you_mean(name, self._index)}; list it among the nodes"
+                    f"{did_you_mean(name, self._index)}; list it among the nodes",
+                    code="unknown-name",
                 )
         if source == target:
             raise InvalidInput(

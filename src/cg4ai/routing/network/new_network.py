@@ -157,14 +157,18 @@ def new_network(
     all of it at once, and nothing is written then.
     """
     if out.suffix.lower() != ".json":
-        raise InvalidInput(f"--out must end in .json, got {out}")
+        raise InvalidInput(f"--out must end in .json, got {out}", code="bad-file")
     if out.exists() and not force:
-        raise InvalidInput(f"{out} exists already; choose another name, or replace it with --force")
+        raise InvalidInput(
+            f"{out} exists already; choose another name, or replace it with --force", code="exists"
+        )
     if not 0 < load <= 1:
-        raise InvalidInput(f"load must be above 0 and at most 1, got {load}")
+        raise InvalidInput(f"load must be above 0 and at most 1, got {load}", code="range")
     reading = reading or ReadingOptions()
     if reading.default is not None and not reading.default > 0:
-        raise InvalidInput(f"--default-capacity must be above 0, got {reading.default}")
+        raise InvalidInput(
+            f"--default-capacity must be above 0, got {reading.default}", code="range"
+        )
     draft = read_draft(source, reading)
     network = draft.build_network()
     network = replace(network, volumes=_volumes(network, demands, load))
@@ -191,7 +195,8 @@ def _volumes(network: Network, demands: str, load: float) -> dict[tuple[int, int
     if not file.suffix and not file.exists():
         hint = did_you_mean(demands, (OWN, *MODELS))
         raise InvalidInput(
-            f"demands must be {OWN}, {', '.join(MODELS)} or a CSV file, got {demands!r}{hint}"
+            f"demands must be {OWN}, {', '.join(MODELS)} or a CSV file, got {demands!r}{hint}",
+            code="unknown-name",
         )
     return read_demands(file, network)
 

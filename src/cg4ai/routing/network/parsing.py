@@ -22,9 +22,13 @@ def read_text(path: Path) -> str:
     try:
         return read_given(path).decode("utf-8-sig")
     except OSError as error:
-        raise InvalidInput(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        raise InvalidInput(
+            f"{path}: cannot be read ({error.strerror}); check the path", code="bad-file"
+        ) from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: is not UTF-8 text ({error.reason}); save it as such") from None
+        raise InvalidInput(
+            f"{path}: is not UTF-8 text ({error.reason}); save it as such", code="bad-file"
+        ) from None
 
 
 @dataclass
@@ -44,7 +48,8 @@ class Element:
         found = self.find_all(tag)
         if len(found) != 1:
             raise InvalidInput(
-                f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}"
+                f"{self.place}: <{self.tag}> needs exactly one <{tag}>, got {len(found)}",
+                code="bad-file",
             )
         return found[0]
 
@@ -56,7 +61,9 @@ class Element:
 
     def get_attribute(self, name: str) -> str:
         if name not in self.attributes:
-            raise InvalidInput(f"{self.place}: <{self.tag}> needs an attribute {name!r}")
+            raise InvalidInput(
+                f"{self.place}: <{self.tag}> needs an attribute {name!r}", code="bad-file"
+            )
         return self.attributes[name]
 
 
@@ -88,7 +95,8 @@ def parse_xml_text(text: str, path: str) -> Element:
     def entity(name: str, *rest: object) -> None:
         # Entities can make a small file expand without end, and no network needs them.
         raise InvalidInput(
-            f"{place()}: declares the entity {show_value(name)}; remove the declaration"
+            f"{place()}: declares the entity {show_value(name)}; remove the declaration",
+            code="bad-file",
         )
 
     parser.StartElementHandler = start
@@ -101,7 +109,8 @@ def parse_xml_text(text: str, path: str) -> Element:
     except expat.ExpatError as error:
         raise InvalidInput(
             f"{path}, line {error.lineno}: not well-formed XML "
-            f"({expat.errors.messages[error.code]}); repair the file"
+            f"({expat.errors.messages[error.code]}); repair the file",
+            code="bad-file",
         ) from None
     return top.children[0]
 
@@ -121,9 +130,13 @@ def parse_json(path: Path) -> Any:
     try:
         return json.loads(text, object_pairs_hook=lambda pairs: LocatedObject(pairs, next(lines)))
     except json.JSONDecodeError as error:
-        raise InvalidInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg})") from None
+        raise InvalidInput(
+            f"{path}, line {error.lineno}: not valid JSON ({error.msg})", code="bad-file"
+        ) from None
     except ValueError as error:  # an integer of thousands of digits
-        raise InvalidInput(f"{path}: holds a number that cannot be read ({error})") from None
+        raise InvalidInput(
+            f"{path}: holds a number that cannot be read ({error})", code="bad-file"
+        ) from None
 
 
 def _lines_of_objects(text: str) -> Iterator[int]:

@@ -28,25 +28,30 @@ def read_paths(path: Path, network: Network) -> dict[tuple[int, int], list[Nodes
                 raise InvalidInput(
                     f"{place}: a path names the node {show_value(name)}, which {network.name} "
                     "does not "
-                    f"have{did_you_mean(name, index)}; correct it"
+                    f"have{did_you_mean(name, index)}; correct it",
+                    code="unknown-name",
                 )
         nodes = tuple(index[name] for name in names)
         if len(nodes) < 2 or len(set(nodes)) < len(nodes):
             raise InvalidInput(
-                f"{place}: the path {_shown(names)} must have two nodes at least and none twice"
+                f"{place}: the path {_shown(names)} must have two nodes at least and none twice",
+                code="duplicate",
             )
         for hop in pairwise(nodes):
             if hop not in network.arcs:
                 raise InvalidInput(
                     f"{place}: the path {_shown(names)} goes from {network.nodes[hop[0]]} to "
-                    f"{network.nodes[hop[1]]}, but {network.name} has no such link"
+                    f"{network.nodes[hop[1]]}, but {network.name} has no such link",
+                    code="unknown-name",
                 )
         own = found.setdefault((nodes[0], nodes[-1]), [])
         if nodes in own:
-            raise InvalidInput(f"{place}: the path {_shown(names)} is given twice; remove one")
+            raise InvalidInput(
+                f"{place}: the path {_shown(names)} is given twice; remove one", code="duplicate"
+            )
         own.append(nodes)
     if not found:
-        raise InvalidInput(f"{path}: has no paths; give one for each demand at least")
+        raise InvalidInput(f"{path}: has no paths; give one for each demand at least", code="empty")
     return found
 
 
@@ -56,7 +61,9 @@ def _listed(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
         content = parse_json(path)
         fits = isinstance(content, list) and all(isinstance(one, list) for one in content)
         if not fits:
-            raise InvalidInput(f"{path}: expected a list of paths, each a list of nodes")
+            raise InvalidInput(
+                f"{path}: expected a list of paths, each a list of nodes", code="bad-file"
+            )
         for rank, nodes in enumerate(content, start=1):
             yield f"{path}, path {rank}", tuple(map(str, nodes))
         return
@@ -66,7 +73,8 @@ def _listed(path: Path) -> Iterator[tuple[str, tuple[str, ...]]]:
             raise InvalidInput(
                 f"{place}: the path {_shown(nodes)} does not go from "
                 f"{show_value(one['source'])} to "
-                f"{show_value(one['target'])}; name both ends in it"
+                f"{show_value(one['target'])}; name both ends in it",
+                code="conflict",
             )
         yield place, nodes
 

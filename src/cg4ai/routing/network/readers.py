@@ -30,7 +30,8 @@ def read_native(path: Path) -> Network:
     if not header.startswith("?SNDlib native format") or "type: network" not in header:
         raise InvalidInput(
             f"{path}, line 1: expected '?SNDlib native format; type: network; version: 1.0', "
-            f"got {header[:60]!r}; only SNDlib's native network files are read from .txt"
+            f"got {header[:60]!r}; only SNDlib's native network files are read from .txt",
+            code="bad-file",
         )
     builder = NetworkBuilder(path.stem)
     section, depth, seen = "", 0, set[str]()
@@ -42,7 +43,8 @@ def read_native(path: Path) -> Network:
         if not section:
             if len(words) != 2 or words[1] != "(":
                 raise InvalidInput(
-                    f"{place}: expected a section such as 'NODES (', got {show_value(line)}"
+                    f"{place}: expected a section such as 'NODES (', got {show_value(line)}",
+                    code="bad-file",
                 )
             section, depth = words[0], 1
             seen.add(section)
@@ -58,11 +60,14 @@ def read_native(path: Path) -> Network:
     if section:
         raise InvalidInput(
             f"{path}, line {len(lines)}: "
-            f"the section {show_value(section, quoted=False)} is not closed by ')'"
+            f"the section {show_value(section, quoted=False)} is not closed by ')'",
+            code="bad-file",
         )
     for needed in ("NODES", "LINKS", "DEMANDS"):
         if needed not in seen:
-            raise InvalidInput(f"{path}, line {len(lines)}: the section {needed} is missing")
+            raise InvalidInput(
+                f"{path}, line {len(lines)}: the section {needed} is missing", code="bad-file"
+            )
     return builder.build(place=str(path))
 
 
@@ -99,12 +104,15 @@ def _native_entry(builder: NetworkBuilder, section: str, words: list[str], place
         known = ("META", "NODES", "LINKS", "DEMANDS", "ADMISSIBLE_PATHS")
         raise InvalidInput(
             f"{place}: in the unknown section {show_value(section)}{did_you_mean(section, known)}; "
-            f"expected {', '.join(known)}"
+            f"expected {', '.join(known)}",
+            code="unknown-name",
         )
 
 
 def _unexpected(place: str, form: str, words: list[str]) -> InvalidInput:
-    return InvalidInput(f"{place}: expected '{form}', got {' '.join(words)[:120]!r}")
+    return InvalidInput(
+        f"{place}: expected '{form}', got {' '.join(words)[:120]!r}", code="bad-file"
+    )
 
 
 def _add_link(
@@ -133,7 +141,9 @@ def read_xml(path: Path) -> Network:
     """A network in SNDlib's XML format."""
     root = parse_xml(path)
     if root.tag != "network":
-        raise InvalidInput(f"{root.place}: expected SNDlib's <network>, got <{root.tag}>")
+        raise InvalidInput(
+            f"{root.place}: expected SNDlib's <network>, got <{root.tag}>", code="bad-file"
+        )
     structure, builder = root.find_one("networkStructure"), NetworkBuilder(path.stem)
     for node in structure.find_one("nodes").find_all("node"):
         position = None
@@ -183,7 +193,9 @@ def read_links(path: Path) -> Network:
             named = show_value(link_name([source, target]), quoted=False)
             raise InvalidInput(
                 f"{place}: the link {named} is given in both "
-                "directions; add a column both that says yes or no, so that it is not counted twice"
+                "directions; add a column both that says yes or no, so that it is not "
+                "counted twice",
+                code="duplicate",
             )
         builder.add_link(
             source,
@@ -202,7 +214,9 @@ def is_yes(text: str, place: str) -> bool:
     """Whether a cell of the column `both` says so."""
     answers = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}
     if text.lower() not in answers:
-        raise InvalidInput(f"{place}: both must be yes or no, got {show_value(text)}")
+        raise InvalidInput(
+            f"{place}: both must be yes or no, got {show_value(text)}", code="bad-file"
+        )
     return answers[text.lower()]
 
 
@@ -242,7 +256,8 @@ def _demand_matrix(
             raise InvalidInput(
                 f"{place}: expected {len(header)} values in each of {len(targets)} lines of a "
                 f"matrix, got {len(row)} values in one of {len(rows)} lines; a list of demands has "
-                "the header source,target,volume"
+                "the header source,target,volume",
+                code="bad-file",
             )
         source = row[0].strip() if named else targets[rank]
         for target, text in zip(targets, row[1:] if named else row, strict=True):
@@ -267,12 +282,15 @@ def csv_records(
         more = f" and maybe {','.join(further)}" if further else ""
         raise InvalidInput(
             f"{path}, line 1: expected a header with the columns {','.join(needed)}{more}, "
-            f"got {show_value(','.join(header))}"
+            f"got {show_value(','.join(header))}",
+            code="bad-file",
         )
     for line, row in rows:
         place = f"{path}, line {line}"
         if len(row) != len(header):
-            raise InvalidInput(f"{place}: expected {len(header)} values, got {len(row)}")
+            raise InvalidInput(
+                f"{place}: expected {len(header)} values, got {len(row)}", code="bad-file"
+            )
         yield place, dict(zip(header, (word.strip() for word in row), strict=True))
 
 
@@ -284,4 +302,6 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             if any(word.strip() for word in row):
                 yield rows.line_num, row
     except csv.Error as error:
-        raise InvalidInput(f"{path}, line {rows.line_num}: not readable as CSV ({error})") from None
+        raise InvalidInput(
+            f"{path}, line {rows.line_num}: not readable as CSV ({error})", code="bad-file"
+        ) from None

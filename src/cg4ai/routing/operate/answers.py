@@ -50,11 +50,14 @@ class LowerBound:
             or not np.isfinite(prices).all()
         ):
             raise InvalidInput(
-                f"prices of links must be finite and (k, {len(instance.arcs)}), got {prices.shape}"
+                f"prices of links must be finite and (k, {len(instance.arcs)}), got {prices.shape}",
+                code="not-finite",
             )
         total = prices.sum(axis=1)
         if (prices < 0).any() or not (total > 0).all():
-            raise InvalidInput("prices of links must be at least 0, and not all of a vector 0")
+            raise InvalidInput(
+                "prices of links must be at least 0, and not all of a vector 0", code="range"
+            )
         per_path = (prices / total[:, None]) @ (instance.incidence / instance.capacity).T
         cheapest = [per_path[:, block].min(axis=1) for block in instance.blocks]
         self.prices: Array = np.stack(cheapest, axis=1)
@@ -91,7 +94,9 @@ def improve_answers(
     Without a bound nothing is known of gaps, and all are solved where a fallback is given.
     """
     if not fallback >= 0:
-        raise InvalidInput(f"fallback must be a gap of at least 0, such as 0.02, got {fallback}")
+        raise InvalidInput(
+            f"fallback must be a gap of at least 0, such as 0.02, got {fallback}", code="range"
+        )
     given, vectors = vectors, _lifted(vectors)
     reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     # less than all of a demand, or less than nothing over a path, is no routing
@@ -107,7 +112,8 @@ def improve_answers(
     if (given[above] > SOLVABLE * instance.demand_max).any():
         raise InvalidInput(
             f"a demand is more than {SOLVABLE:g} times its largest, which is beyond the precision "
-            "of the solver; correct it, or leave out the fallback"
+            "of the solver; correct it, or leave out the fallback",
+            code="range",
         )
     if len(above):
         splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])

@@ -103,7 +103,8 @@ def find_cope(
         if not program.solve():
             raise InvalidInput(
                 f"no static split of {instance.name} has a worst {measure} of at most {ceiling:g}; "
-                "give a higher ceiling: the least is the level of find_oblivious or Instance.robust"
+                "give a higher ceiling, at least the level of find_oblivious or Instance.robust",
+                code="infeasible",
             )
         loads = loads_of(instance, program.split)
         own = shares @ loads.T

@@ -85,7 +85,9 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
     """Write a policy for every node that sends into a new or empty folder."""
     policies = policies_of(instance, ensemble)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidInput(f"{folder} is there and not an empty folder: name another for agents")
+        raise InvalidInput(
+            f"{folder} is there and not an empty folder: name another for agents", code="exists"
+        )
     beyond = all(guard.everywhere for guard in ensemble.guards)  # not so in early versions
     vectors = _tried(instance, beyond=beyond)
     where = "" if beyond else " at demands up to the largest"
@@ -127,7 +129,7 @@ def export_agents(instance: Instance, ensemble: Ensemble, folder: Path) -> Expor
 def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
     """The policy of each node, as plain data; InvalidInput where nodes depend on each other."""
     if isinstance(ensemble, ShieldedEnsemble):
-        raise InvalidInput(_refusal("it is behind one shield of the whole"))
+        raise InvalidInput(_refusal("it is behind one shield of the whole"), code="unsupported")
     shields = {
         part.members.shield.digest: part.members.shield
         for part in ensemble.used
@@ -135,7 +137,7 @@ def policies_of(instance: Instance, ensemble: Ensemble) -> list[dict[str, Any]]:
     }
     local = find_budgets(instance, ensemble)
     if len(shields) > 1 or (shields and local is None):
-        raise InvalidInput(_refusal("its shield looks at whole loads of links"))
+        raise InvalidInput(_refusal("its shield looks at whole loads of links"), code="unsupported")
     terms = [term for part in ensemble.used for term in _terms(instance, part)]
     kept = None if local is None else (next(iter(shields.values())), local)
     return [_policy(instance, node, terms, kept) for node in agents_of(instance, "source")]
@@ -224,7 +226,10 @@ def _terms(instance: Instance, part: Part) -> list[_Term]:
         elif isinstance(inner, NetworkMembers) and not whole:
             parts = [_network(instance, inner, number, int(part.blocks[number]))]
         else:
-            raise InvalidInput(_refusal(f"its members, {type(inner).__name__}, split all demands"))
+            raise InvalidInput(
+                _refusal(f"its members, {type(inner).__name__}, split all demands"),
+                code="unsupported",
+            )
         found.append(_Term(float(weights[number]), parts))
     return found
 
@@ -250,7 +255,7 @@ def _network(instance: Instance, stack: NetworkMembers, number: int, demand: int
     if foreign:
         names = [instance.demand_names[at] for at in sorted(foreign)[:3]]
         why = f"what splits {instance.demand_names[demand]} reads {', '.join(names)}"
-        raise InvalidInput(_refusal(why))
+        raise InvalidInput(_refusal(why), code="unsupported")
     return made
 
 

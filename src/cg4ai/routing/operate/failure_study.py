@@ -204,10 +204,13 @@ def failed_folder(folder: Path, text: str) -> Path:
     if row is None:
         raise InvalidInput(
             f"the failure {text!r} was not studied for the router in {folder}; study it with "
-            f"cg4ai failures {folder} {text}"
+            f"cg4ai failures {folder} {text}",
+            code="unknown-name",
         )
     if row["outcome"] not in ROUTED:
-        raise InvalidInput(f"there is no router for the failure {text!r}: {row['text']}")
+        raise InvalidInput(
+            f"there is no router for the failure {text!r}: {row['text']}", code="infeasible"
+        )
     return folder if row["outcome"] == "unaffected" else folder / FOLDER / row["folder"]
 
 

@@ -134,7 +134,10 @@ def failures_of(text: str | Path, instance: Instance) -> list[Failure]:
     names = [one.name for one in found]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidInput(f"{show_value(text)}: the failure {show_value(name)} is named twice")
+            raise InvalidInput(
+                f"{show_value(text)}: the failure {show_value(name)} is named twice",
+                code="duplicate",
+            )
     if all(one.fault for one in found):
         raise InvalidInput(found[0].fault)
     return found
@@ -187,12 +190,15 @@ def _from_json(path: Path, content: Any, instance: Instance) -> Iterator[Failure
     elif isinstance(content, list):
         named = [("", group) for group in content]
     else:
-        raise InvalidInput(f"{path}: expected a list of groups of links, or groups by name")
+        raise InvalidInput(
+            f"{path}: expected a list of groups of links, or groups by name", code="type"
+        )
     for number, (name, group) in enumerate(named, start=1):
         place = f"{path}, failure {show_value(name) if name else number}"
         if not isinstance(group, list) or not group:
             raise InvalidInput(
-                f'{place}: expected a list of links, each "A-B" or ["A", "B"], got {group!r:.80}'
+                f'{place}: expected a list of links, each "A-B" or ["A", "B"], got {group!r:.80}',
+                code="type",
             )
         yield _failure([(place, link) for link in group], instance, name)
 
@@ -208,7 +214,9 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
     elif isinstance(written, str):
         cuts = _cuts(written)
     else:
-        raise InvalidInput(f'{place}: a link is "A-B" or ["A", "B"], got {written!r:.80}')
+        raise InvalidInput(
+            f'{place}: a link is "A-B" or ["A", "B"], got {written!r:.80}', code="type"
+        )
     known = {link_of(*arc) for arc in instance.all_arcs or instance.arcs}
     nodes = {node for link in known for node in link}
     links = {link_of(one.strip(), other.strip()) for one, other in cuts}
@@ -219,7 +227,8 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
         several = " or ".join(map(link_name, found))
         raise InvalidInput(
             f"{place} names {show_value(_text(written))}, which may be {several}; write A<->B, or "
-            '["A", "B"] in a .json file'
+            '["A", "B"] in a .json file',
+            code="conflict",
         )
     if found:
         return found[0]
@@ -229,7 +238,8 @@ def _link(written: Any, instance: Instance, place: str) -> Link:
         fault = f"whose ends are no two nodes on paths of {instance.name}"
     raise InvalidInput(
         f"{place} names the link {show_value(_text(written))}, {fault}"
-        f"{did_you_mean(_text(written), listed)}; write A-B, with the names of the network"
+        f"{did_you_mean(_text(written), listed)}; write A-B, with the names of the network",
+        code="unknown-name",
     )
 
 

@@ -57,12 +57,14 @@ def check_box(instance: Instance) -> Box:
     if not isinstance(region, Box):
         raise InvalidInput(
             "a ratio to the optimum is proven over a box of demands; leave out limits on sums "
-            "(hose, budget)"
+            "(hose, budget)",
+            code="unsupported",
         )
     if not (region.lower > 0).all():
         raise InvalidInput(
             "a ratio to the optimum needs demands above zero: give --min-demand, e.g. 0.1 for "
-            "demands of at least a tenth of their largest"
+            "demands of at least a tenth of their largest",
+            code="unsupported",
         )
     demands, paths = len(instance.demand_max), len(instance.path_demand)
     if demands * paths > MOST:
@@ -71,7 +73,8 @@ def check_box(instance: Instance) -> Box:
             "a ratio is proven by flows over each path that depend on every demand: "
             f"{instance.name} has {demands} demands and {paths} paths of all of them together, "
             f"which makes {demands * paths:,} figures, and up to {MOST:,} can be solved for; route "
-            f"fewer demands ({most} at most with as many paths each), or allow fewer paths"
+            f"fewer demands ({most} at most with as many paths each), or allow fewer paths",
+            code="memory",
         )
     return region
 

@@ -84,7 +84,9 @@ def _safe_split(router: Ensemble) -> Array:
     for part in router.used:
         if isinstance(part.members, ShieldedMembers):
             return np.asarray(part.members.shield.anchor.state().arrays["values"][0])
-    raise InvalidInput("a ratio is proven of members behind a shield; this router has none")
+    raise InvalidInput(
+        "a ratio is proven of members behind a shield; this router has none", code="unsupported"
+    )
 
 
 def proving_prices(instance: Instance, anchor: RatioAnchor) -> tuple[Array, IntArray]:

@@ -102,6 +102,8 @@ class UnroutableError(InvalidInput):
     It is None where all that is known is that no constant split keeps them.
     """
 
+    code = "infeasible"
+
     def __init__(self, message: str, proof: dict[str, Any] | None) -> None:
         super().__init__(message)
         self.proof = proof

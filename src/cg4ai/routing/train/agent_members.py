@@ -111,7 +111,8 @@ def budgets_of(instance: Instance, scope: AgentScope, samples: Array) -> Budgets
             f"agents that see {scope} demands cannot be shielded on this set: all demands at their "
             f"largest load a link {level:.3g} times its capacity, a shield that rules this out "
             "would need to know all demands, and budgets of single agents must fit there; ask for "
-            "--guarantee certified, for --agent-scope all, or for a smaller --load"
+            "--guarantee certified, for --agent-scope all, or for a smaller --load",
+            code="unsupported",
         )
     program = _Intervals(instance, samples[:SCENARIOS], most=max(level, 1.0 - SAFETY))
     shares = program.solve()  # (K, P)

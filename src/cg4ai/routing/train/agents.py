@@ -87,7 +87,8 @@ def budget_rule(instance: Instance, scope: AgentScope, budgets: Array) -> Linear
     if np.shape(budgets) != (loads.count,):
         raise InvalidInput(
             f"there are {loads.count} pairs of an agent and a link that it can use, got "
-            f"{np.shape(budgets)} budgets; give those of this network and --agent-scope {scope}"
+            f"{np.shape(budgets)} budgets; give those of this network and --agent-scope {scope}",
+            code="shape",
         )
     return Linear(
         make_bounding_box(instance),

@@ -258,7 +258,7 @@ def optimal_routing(
         found = _canonical(instance, shares, weights, bounds, unique=splits)
         mlu = instance.compute_utilisation(B, found).max(axis=1)
         return OptimalRouting(mlu, found if splits else None, _cost(instance, B, found))
-    raise InvalidInput(f"the objective is 'mlu' or 'cost', got {objective!r}")
+    raise InvalidInput(f"the objective is 'mlu' or 'cost', got {objective!r}", code="unknown-name")
 
 
 def _cost(instance: Instance, B: Array, splits: Array) -> Array:
@@ -337,7 +337,8 @@ def _canonical(
         if not program.solve(vector, bound):
             raise InvalidInput(
                 f"demand vector {position} cannot be routed within the capacities; "
-                "stay inside the box of the instance"
+                "stay inside the box of the instance",
+                code="infeasible",
             )
         per_path = vector[instance.path_demand]
         split, routed = _split_of(instance, vector, program.get_flows())
@@ -400,7 +401,7 @@ def best_split(
     """
     vectors = instance.check_vectors(samples) / instance.demand_max
     if len(vectors) == 0:
-        raise InvalidInput("an anchor needs at least one sample of the demands")
+        raise InvalidInput("an anchor needs at least one sample of the demands", code="empty")
     loads, count = utilisation_per_share(instance), len(vectors)
     paths, links = loads.shape
     other = np.zeros((count, links)) if beside is None else beside

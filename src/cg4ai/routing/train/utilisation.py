@@ -79,7 +79,8 @@ class PathCost(_OfFlows):
         if not usual > 0:
             raise InvalidInput(
                 f"the objective cost needs path lengths, but every demand of {instance.name} has a "
-                "path of length 0; give the links lengths, or use --objective mlu"
+                "path of length 0; give the links lengths, or use --objective mlu",
+                code="unsupported",
             )
         super().__init__(instance.path_demand, (instance.path_length / usual)[:, None])
 

@@ -9,6 +9,7 @@ import pytest
 from cg4ai.apps.csv_tables import CsvTable, read_csv
 from cg4ai.apps.tabular.encoding import TableEncoding
 from cg4ai.errors import InvalidInput
+from raising import raises
 
 DATA = "age,member,town\n30,true,Ulm\n,False,Bonn\n50,,Ulm\n40,yes,\n"
 NAMES = ("age", "member", "town")
@@ -52,14 +53,14 @@ def test_numbers_alone_stay_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "code"),
     [
-        ("age\n1\n2\nthree\n", "line 4.*'three', not a finite number"),
-        ("age\n \n \n", "is empty"),
-        ("age\n" + "".join(f"person {n}\n" for n in range(60)), "60 different texts"),
+        ("age\n1\n2\nthree\n", "type"),
+        ("age\n \n \n", "empty"),
+        ("age\n" + "".join(f"person {n}\n" for n in range(60)), "range"),
     ],
 )
-def test_columns_that_make_no_feature_are_refused(tmp_path: Path, text: str, words: str) -> None:
+def test_columns_that_make_no_feature_are_refused(tmp_path: Path, text: str, code: str) -> None:
     data = table(tmp_path, text)
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         TableEncoding.from_table(data, ("age",)).inputs(data)

@@ -19,6 +19,7 @@ from cg4ai.apps.tabular.rulefile import Subject, normalise_label, read_rules, ru
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import DecisionRate, Difference, Equality, Linear, Margin, Probability, Rate
 from cg4ai.rules.regions import Ball, Box, Polytope, Pool
+from raising import raises
 
 DATA = """a,b,sex,kind
 0,10,f,no
@@ -78,9 +79,9 @@ def test_exact_separation_is_asked_for_over_regions(tmp_path: Path, subject: Sub
     exact, usual = rules_of(tmp_path, subject, {**linear, "box": {}}, margin)
     assert exact.separator == "mip"
     assert usual.separator is None
-    with pytest.raises(InvalidInput, match="searches a box or ball, but the rule lists rows"):
+    with raises(InvalidInput, "invalid-input", "searches"):
         rules_of(tmp_path, subject, {**linear, "rows": [0]})
-    with pytest.raises(InvalidInput, match="'separator' must be one of mip, got \"milp\""):
+    with raises(InvalidInput, "invalid-input", "separator", "milp"):
         rules_of(tmp_path, subject, {**linear, "box": {}, "separator": "milp"})
 
 
@@ -138,18 +139,18 @@ def test_a_box_with_limits_is_a_polytope(tmp_path: Path, subject: Subject) -> No
 
 
 @pytest.mark.parametrize(
-    ("limits", "part"),
+    ("limits", "fact"),
     [
-        ([], "give a list of them"),
-        ([{"sum": {"a": 1}}], "without at_least or at_most"),
-        ([{"sum": {"c": 1}, "at_most": 1}], "unknown feature 'c'"),
-        ([{"sum": {"a": 1}, "at_most": "x"}], "not a number"),
-        ([{"sum": {"a": 1}, "at_most": -1}], "limits 0 cannot hold together"),
+        ([], "limits"),
+        ([{"sum": {"a": 1}}], "at_least"),
+        ([{"sum": {"c": 1}, "at_most": 1}], "'c'"),
+        ([{"sum": {"a": 1}, "at_most": "x"}], "x"),
+        ([{"sum": {"a": 1}, "at_most": -1}], "limits 0"),
     ],
 )
-def test_faulty_limits(tmp_path: Path, subject: Subject, limits: Any, part: str) -> None:
+def test_faulty_limits(tmp_path: Path, subject: Subject, limits: Any, fact: str) -> None:
     rule = {"rule": "probability", "label": "yes", "at_least": 0.6, "box": {"limits": limits}}
-    with pytest.raises(InvalidInput, match=part):
+    with raises(InvalidInput, "invalid-input", fact):
         rules_of(tmp_path, subject, rule)
 
 
@@ -347,7 +348,7 @@ QUADRATIC: dict[str, Any] = {
             ["'coefficients'", '"x"'],
         ),
         (LINEAR | {"at_most": {"slop": {}}}, ["'at_most'", "did you mean 'slope'"]),
-        (LINEAR | {"at_most": {"slope": {"c": 1}}}, ["'at_most'", "unknown feature 'c'"]),
+        (LINEAR | {"at_most": {"slope": {"c": 1}}}, ["'at_most'", "'c'"]),
         (LINEAR | {"at_most": {"slope": 3}}, ["'at_most'", "{feature: number}"]),
         (LINEAR | {"at_most": {"offset": "x"}}, ["'at_most'", '"x"']),
         (LINEAR | {"at_most": {"largest": []}}, ["'at_most'", "list of bounds"]),
@@ -356,7 +357,7 @@ QUADRATIC: dict[str, Any] = {
         (LINEAR | {"equal": {"largest": [1]}}, ["'equal'", "offset, slope"]),
         (
             LINEAR | {"at_most": 1, "coefficients": {"yes": {"slope": {"c": 1}}}},
-            ["'coefficients'", "unknown feature 'c'"],
+            ["'coefficients'", "'c'"],
         ),
         (
             LINEAR | {"at_most": 1, "coefficients": {"yse": {"slope": {"a": 1}}}},
@@ -371,7 +372,7 @@ QUADRATIC: dict[str, Any] = {
         (QUADRATIC | {"at_least": 1}, ["'at_least'", "did you mean"]),
         (
             {"rule": "margin", "box": {"lower": {"c": 1}}, "label": "no", "at_least": 1},
-            ["'box'", "unknown feature 'c'", "a, b"],
+            ["'box'", "'c'", "a, b"],
         ),
         (
             {"rule": "margin", "box": {"low": {"a": 1}}, "label": "no", "at_least": 1},
@@ -425,7 +426,7 @@ def test_faults_name_rule_and_key(
 
 
 def test_the_number_of_the_faulty_rule_is_named(tmp_path: Path, subject: Subject) -> None:
-    with pytest.raises(InvalidInput, match="rule 2"):
+    with raises(InvalidInput, "invalid-input", "rule 2"):
         rules_of(tmp_path, subject, GOOD, {"rule": "nothing"})
 
 
@@ -447,35 +448,35 @@ def test_the_examples_of_the_documentation_are_rules(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize(
-    ("text", "part"),
+    ("text", "code"),
     [
-        ("{}", "must hold a list"),
-        ("[{]", "line 1, column 3"),
-        ('[{"rule": "rate", "rule": "rate"}]', "stands twice"),
-        ('[{"rule": "linear", "at_least": NaN}]', "NaN"),
+        ("{}", "type"),
+        ("[{]", "bad-file"),
+        ('[{"rule": "rate", "rule": "rate"}]', "bad-file"),
+        ('[{"rule": "linear", "at_least": NaN}]', "bad-file"),
     ],
 )
-def test_faulty_files_are_refused(tmp_path: Path, subject: Subject, text: str, part: str) -> None:
+def test_faulty_files_are_refused(tmp_path: Path, subject: Subject, text: str, code: str) -> None:
     path = tmp_path / "rules.json"
     path.write_text(text)
-    with pytest.raises(InvalidInput, match=part):
+    with raises(InvalidInput, code):
         read_rules(path, subject)
 
 
 def test_a_missing_file_is_named(tmp_path: Path, subject: Subject) -> None:
-    with pytest.raises(InvalidInput, match=r"absent\.json"):
+    with raises(InvalidInput, "bad-file", "absent.json"):
         read_rules(tmp_path / "absent.json", subject)
 
 
 def test_class_rules_are_refused_for_regression(tmp_path: Path, regression: Subject) -> None:
-    with pytest.raises(InvalidInput, match="regression"):
+    with raises(InvalidInput, "invalid-input", "regression"):
         rules_of(tmp_path, regression, GOOD)
 
 
 def test_rows_need_data(tmp_path: Path, subject: Subject) -> None:
     from dataclasses import replace
 
-    with pytest.raises(InvalidInput, match="--data"):
+    with raises(InvalidInput, "invalid-input", "--data"):
         rules_of(tmp_path, replace(subject, table=None), GOOD)
 
 
@@ -494,20 +495,20 @@ def test_rules_on_outputs_name_outputs_and_no_place(tmp_path: Path, subject: Sub
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "code"),
     [
-        ({"rule": "range"}, "needs at_least, at_most"),
-        ({"rule": "range", "at_least": 2, "at_most": 1}, "no numbers between"),
-        ({"rule": "ordered", "outputs": "benign"}, "must be a list"),
-        ({"rule": "ordered", "outputs": ["yess"]}, "did you mean 'yes'"),
-        ({"rule": "sum_to"}, "must be a number"),
-        ({"rule": "sum_to", "total": 1, "rows": "all"}, "is unknown"),
+        ({"rule": "range"}, "invalid-input"),
+        ({"rule": "range", "at_least": 2, "at_most": 1}, "range"),
+        ({"rule": "ordered", "outputs": "benign"}, "invalid-input"),
+        ({"rule": "ordered", "outputs": ["yess"]}, "invalid-input"),
+        ({"rule": "sum_to"}, "invalid-input"),
+        ({"rule": "sum_to", "total": 1, "rows": "all"}, "invalid-input"),
     ],
 )
 def test_faulty_rules_on_outputs(
-    tmp_path: Path, subject: Subject, rule: dict[str, Any], words: str
+    tmp_path: Path, subject: Subject, rule: dict[str, Any], code: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, code):
         rules_of(tmp_path, subject, rule)
 
 
@@ -530,18 +531,18 @@ def test_shapes_name_features_and_no_place(tmp_path: Path, subject: Subject) -> 
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "fact"),
     [
-        ({"rule": "monotone"}, "needs {feature: 1 or -1}"),
-        ({"rule": "monotone", "features": {"sizes": 1}}, "unknown feature 'sizes'"),
-        ({"rule": "monotone", "features": {"size": 2}}, "use 1 or -1"),
-        ({"rule": "monotone", "features": {"size": 1}, "output": "x"}, "must be one of"),
-        ({"rule": "monotone", "features": {"size": 1}, "ordered": 1}, "true or false"),
+        ({"rule": "monotone"}, "features"),
+        ({"rule": "monotone", "features": {"sizes": 1}}, "sizes"),
+        ({"rule": "monotone", "features": {"size": 2}}, "size"),
+        ({"rule": "monotone", "features": {"size": 1}, "output": "x"}, "output"),
+        ({"rule": "monotone", "features": {"size": 1}, "ordered": 1}, "ordered"),
     ],
 )
-def test_faulty_shapes(tmp_path: Path, subject: Subject, rule: dict[str, Any], words: str) -> None:
+def test_faulty_shapes(tmp_path: Path, subject: Subject, rule: dict[str, Any], fact: str) -> None:
     named = replace(subject, features=("size", *subject.features[1:]))
-    with pytest.raises(InvalidInput, match=words):
+    with raises(InvalidInput, "invalid-input", fact):
         rules_of(tmp_path, named, rule)
 
 
@@ -580,25 +581,25 @@ def test_differences_name_rows_of_the_table(tmp_path: Path, subject: Subject) ->
 
 
 @pytest.mark.parametrize(
-    ("rule", "message"),
+    ("rule", "fact"),
     [
-        ({"rule": "equality", "coefficients": {"no": 1}}, "must be a number, got nothing"),
+        ({"rule": "equality", "coefficients": {"no": 1}}, "equal"),
         (
             {"rule": "equality", "coefficients": {"no": {"slope": {"a": 1}}}, "equal": 1},
-            "only the bound may depend",
+            "coefficients",
         ),
-        ({"rule": "difference", "output": "yes"}, "must be a list of pairs"),
-        ({"rule": "difference", "output": "yes", "pairs": [[0, 4]]}, r"\[0, 4\]; give two of"),
+        ({"rule": "difference", "output": "yes"}, "pairs"),
+        ({"rule": "difference", "output": "yes", "pairs": [[0, 4]]}, "[0, 4]"),
         (
             {"rule": "difference", "output": "yes", "rows": [0, 1], "pairs": [[0, 2]]},
-            "two of the 2 rows",
+            "pairs",
         ),
     ],
 )
 def test_wrong_equalities_and_differences(
-    tmp_path: Path, subject: Subject, rule: Any, message: str
+    tmp_path: Path, subject: Subject, rule: Any, fact: str
 ) -> None:
-    with pytest.raises(InvalidInput, match=message):
+    with raises(InvalidInput, "invalid-input", fact):
         rules_of(tmp_path, subject, rule)
 
 
@@ -609,7 +610,7 @@ def test_a_column_of_text_is_refused_as_such_by_rules_that_need_numbers(
     encoding = TableEncoding.from_table(subject.table, ("a", "b", "sex"))
     whole = replace(subject, features=encoding.features, encoding=encoding)
     rule = {"rule": "monotone", "features": {"sex": 1}}
-    with pytest.raises(InvalidInput, match=r"'sex', which holds text.*sex=f, sex=m.*as numbers"):
+    with raises(InvalidInput, "invalid-input", "sex"):
         rules_of(tmp_path, whole, rule)
     (found,) = rules_of(tmp_path, whole, {**rule, "features": {"sex=m": 1}})
     assert found.directions(4).tolist() == [0, 0, 0, 1]

@@ -11,6 +11,7 @@ from linear_programs import one_block, random_master
 from cg4ai.colgen.master import OWN_SLACK, LinearMaster
 from cg4ai.errors import SolverFailure
 from cg4ai.solvers.highs import LinearProgram
+from raising import raises
 
 
 def test_idle_rows_leave_and_the_basis_stays():
@@ -66,25 +67,24 @@ def scripted(monkeypatch, statuses):
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    "status",
     [
-        ("kInfeasible", "slacks and dummies rule out"),
-        ("kUnbounded", "slacks and dummies rule out"),
-        ("kUnboundedOrInfeasible", "slacks and dummies rule out"),
-        ("kIterationLimit", "got nowhere"),
-        ("kTimeLimit", "no solution"),
-        ("kSolveError", "no solution"),
-        ("kUnknown", "no solution"),
-        ("kInterrupt", "no solution"),
+        "kInfeasible",
+        "kUnbounded",
+        "kUnboundedOrInfeasible",
+        "kIterationLimit",
+        "kTimeLimit",
+        "kSolveError",
+        "kUnknown",
+        "kInterrupt",
     ],
 )
-def test_every_other_status_is_a_failure_that_names_it(monkeypatch, status, words):
+def test_every_other_status_is_a_failure_that_names_it(monkeypatch, status):
     master = one_block()
     master.solve()
     scripted(monkeypatch, [status] * 3)
-    with pytest.raises(SolverFailure, match=words) as failure:
+    with raises(SolverFailure, "solver-status", status):
         master.solve()
-    assert status in str(failure.value)
 
 
 def test_a_failed_warm_start_is_repeated_from_scratch_and_counted(monkeypatch):
@@ -99,7 +99,7 @@ def test_a_failed_warm_start_is_repeated_from_scratch_and_counted(monkeypatch):
 def test_a_cold_failure_is_not_repeated(monkeypatch):
     master = one_block()
     scripted(monkeypatch, ["kSolveError"])
-    with pytest.raises(SolverFailure, match="kSolveError"):
+    with raises(SolverFailure, "solver-status", "kSolveError"):
         master.solve()
     assert master.cold_restarts == 0
 

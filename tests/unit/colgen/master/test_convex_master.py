@@ -13,6 +13,7 @@ from scipy.optimize import minimize, minimize_scalar
 from cg4ai.colgen.master import DUMMY_MULTIPLE
 from cg4ai.colgen.master.convex import ConvexMaster, sequential
 from cg4ai.errors import InvalidInput
+from raising import raises
 
 
 def test_projection_onto_a_segment_takes_one_step():
@@ -94,7 +95,7 @@ def test_a_block_without_members_is_left_to_its_dummy():
 
 def test_without_columns_there_is_only_slack():
     master = ConvexMaster(1, squared_to([2.0]))
-    with pytest.raises(InvalidInput, match="add_columns"):
+    with raises(InvalidInput, "unsupported", "add_columns"):
         master.solve()
     master.add_columns(torch.zeros(0, 1, 1), np.empty(0, int), nothing())
     master.add_rows(np.empty((1, 0)), np.array([0.5]), np.array([-1]))
@@ -259,7 +260,7 @@ def test_restored_master_continues_identically():
     ours, theirs = master.solve(), other.solve()
     np.testing.assert_array_equal(ours.weights, theirs.weights)
     np.testing.assert_array_equal(ours.duals.rows, theirs.duals.rows)
-    with pytest.raises(InvalidInput, match="8 columns and 12 rows"):
+    with raises(InvalidInput, "shape"):
         ConvexMaster(2, case.loss).restore(master.state())
 
 
@@ -277,7 +278,7 @@ def test_a_loss_that_is_not_convex_is_refused():
     master = ConvexMaster(1, lambda outputs: -outputs.square().sum())
     master.add_columns(torch.tensor([[[1.0]], [[-1.0]]]), np.zeros(2, int), nothing(2))
     master.add_rows(np.array([[1.0, 0.0]]), np.array([0.9]), np.array([-1]))
-    with pytest.raises(InvalidInput, match="not convex"):
+    with raises(InvalidInput, "not-convex"):
         master.solve()
 
 
@@ -285,37 +286,37 @@ def test_a_loss_without_gradient_is_refused():
     for loss in (lambda outputs: outputs.detach().sum(), lambda outputs: outputs.square()):
         master = ConvexMaster(1, loss)
         master.add_columns(torch.ones(1, 1, 2), np.zeros(1, int), nothing(1))
-        with pytest.raises(InvalidInput, match="differentiable torch scalar"):
+        with raises(InvalidInput, "type"):
             master.solve()
     master = ConvexMaster(1, lambda outputs: outputs.log().sum() * torch.inf)
     master.add_columns(torch.ones(1, 1, 2), np.zeros(1, int), nothing(1))
-    with pytest.raises(InvalidInput, match="not finite"):
+    with raises(InvalidInput, "not-finite"):
         master.solve()
 
 
 def test_wrong_shapes_are_refused():
     master = ConvexMaster(1, squared_to([0.0]))
     assert master.gap == np.inf
-    with pytest.raises(InvalidInput, match="after solve"):
+    with raises(InvalidInput, "unsupported"):
         master.gradient()
-    with pytest.raises(InvalidInput, match="shape"):
+    with raises(InvalidInput, "shape", "shape"):
         master.add_columns(torch.zeros(2, 1), np.zeros(2, int), nothing(2))
-    with pytest.raises(InvalidInput, match=r"lie in 0\.\.0"):
+    with raises(InvalidInput, "range"):
         master.add_columns(torch.zeros(1, 1, 1), np.ones(1, int), nothing(1))
-    with pytest.raises(InvalidInput, match="finite"):
+    with raises(InvalidInput, "not-finite", "finite"):
         master.add_columns(torch.full((1, 1, 1), np.nan), np.zeros(1, int), nothing(1))
     master.add_columns(torch.zeros(1, 1, 1), np.zeros(1, int), nothing(1))
-    with pytest.raises(InvalidInput, match="shape"):
+    with raises(InvalidInput, "shape", "shape"):
         master.add_columns(torch.zeros(1, 2, 1), np.zeros(1, int), nothing(1))
-    with pytest.raises(InvalidInput, match="coefficients"):
+    with raises(InvalidInput, "not-finite", "coefficients"):
         master.add_rows(np.ones((1, 2)), np.ones(1), np.array([-1]))
-    with pytest.raises(InvalidInput, match="NaN"):
+    with raises(InvalidInput, "not-finite", "NaN"):
         master.add_rows(np.ones((1, 1)), np.array([np.nan]), np.array([-1]))
-    with pytest.raises(InvalidInput, match="shared"):
+    with raises(InvalidInput, "shape", "shared"):
         master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-2]))
-    with pytest.raises(InvalidInput, match="blocks >= 1"):
+    with raises(InvalidInput, "range"):
         ConvexMaster(0, squared_to([0.0]))
-    with pytest.raises(InvalidInput, match="no epigraph"):
+    with raises(InvalidInput, "unsupported"):
         master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-1]), np.array([0]))
     assert master.n_rows == 0
     master.add_rows(np.ones((1, 1)), np.ones(1), np.array([-1]), np.array([-1]))

@@ -11,6 +11,7 @@ from cg4ai.colgen.master.convex.dense import DenseQuadratic
 from cg4ai.colgen.master.convex.program import DistanceToUniform, Program
 from cg4ai.errors import SolverFailure
 from cg4ai.solvers.conic import QuadraticProgram
+from raising import raises
 
 SOLVE = DenseQuadratic.solve
 
@@ -128,5 +129,5 @@ def test_hard_rows_enter_few_at_a_time():
 def test_numbers_that_are_none_are_a_failure():
     program, hessian, linear = case()
     broken = DenseQuadratic.build(program, np.arange(60), hessian=hessian * np.nan, linear=linear)
-    with pytest.raises(SolverFailure, match="no usable iterate"):
+    with raises(SolverFailure, "solver-status", "iterate"):
         broken.solve()

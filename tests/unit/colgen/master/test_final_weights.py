@@ -13,6 +13,7 @@ from cg4ai.colgen.master.convex import FinalWeights, compute_final_weights, sequ
 from cg4ai.colgen.master.convex.final import _restored
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.solvers.conic import QuadraticProgram
+from raising import raises
 
 
 def final(case: Case, choice: str, start: Floats) -> FinalWeights:
@@ -104,7 +105,7 @@ def test_solver_failure_keeps_the_start_and_says_so(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(result.weights, case.inside)
     assert "Unsolved" in result.note
     assert result.gap == np.inf
-    with pytest.raises(SolverFailure, match="Unsolved"):
+    with raises(SolverFailure, "solver-status", "Unsolved"):
         case.master().solve()
 
 
@@ -118,7 +119,7 @@ def test_unusable_statuses_are_named(status: str, monkeypatch: pytest.MonkeyPatc
             return type("Answer", (), {"status": status, "x": [0.0], "z": [0.0], "s": [0.0]})()
 
     monkeypatch.setattr(clarabel, "DefaultSolver", Solver)
-    with pytest.raises(SolverFailure, match=status):
+    with raises(SolverFailure, "solver-status", status):
         Case(7, kind="squared").master().solve()
 
 
@@ -135,11 +136,11 @@ def test_broken_rows_are_restored_by_blending():
 
 def test_final_weights_refuse_what_they_cannot_use():
     case = Case(7, kind="squared", blocks=2)
-    with pytest.raises(InvalidInput, match="'loss' or 'uniform'"):
+    with raises(InvalidInput, "unknown-name", "loss", "uniform"):
         final(case, "best", case.inside)
-    with pytest.raises(InvalidInput, match=r"blocks \[1\] have no weight"):
+    with raises(InvalidInput, "empty"):
         final(case, "uniform", np.where(case.blocks == 1, 0.0, case.inside))
-    with pytest.raises(InvalidInput, match="need the loss and outputs"):
+    with raises(InvalidInput, "missing-argument"):
         compute_final_weights(
             "loss",
             coefficients=case.coefficients,

@@ -24,6 +24,7 @@ from cg4ai.members.tree_arrays import repair_leaves
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Curvature, Monotone
 from cg4ai.rules.rows import RowSet
+from raising import raises
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (400, 4))
@@ -106,21 +107,21 @@ def test_two_classes_do_not_fall(model, output):
 
 def test_shapes_that_trees_cannot_keep_are_refused_before_training():
     boosting = HistGradientBoostingClassifier()
-    for estimator, shape, message in (
-        (boosting, Curvature({0: 1}), "which are steps"),
-        (GradientBoostingRegressor(), Monotone({0: 1}), "has no monotone constraints"),
-        (Ridge(), Monotone({0: 1}), "has no monotone constraints"),
+    for estimator, shape, code in (
+        (boosting, Curvature({0: 1}), "unsupported"),
+        (GradientBoostingRegressor(), Monotone({0: 1}), "unsupported"),
+        (Ridge(), Monotone({0: 1}), "unsupported"),
         (
             HistGradientBoostingRegressor(monotonic_cst=[1, 0, 0, 0]),
             Monotone({0: 1}),
-            "has its own monotonic_cst",
+            "conflict",
         ),
-        (boosting, Monotone({0: 1}, logits=True), "about logits"),
+        (boosting, Monotone({0: 1}, logits=True), "unsupported"),
     ):
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, code):
             TreePricer(estimator).with_shapes([shape])
     opposite = [Monotone({0: 1}), Monotone({0: -1})]
-    with pytest.raises(InvalidInput, match="the opposite of another rule"):
+    with raises(InvalidInput, "infeasible"):
         priced(HistGradientBoostingRegressor(), opposite, TARGETS[:, :1])
 
 
@@ -168,7 +169,7 @@ def test_leaves_that_rounding_put_out_of_order_are_put_back(size):
     shaken = members.with_tensors({**members.tensors(), "value": members.value + noise})
     assert max(worst_split(shaken, 0, 1), worst_split(shaken, 1, -1)) > 0
     if size > 1e-3:
-        with pytest.raises(InvalidInput, match="more than rounding does"):
+        with raises(InvalidInput, "unsupported"):
             repair_leaves(shaken, signs)
         return
     again = repair_leaves(shaken, signs)

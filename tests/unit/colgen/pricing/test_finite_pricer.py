@@ -13,6 +13,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import affine
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.rules.rows import ConcaveRows, LinearRows, RowSet
+from raising import raises
 
 LAYOUT = Layout((np.array([2, 0]), np.array([1])))
 
@@ -132,7 +133,7 @@ def test_concave_rows_use_each_members_own_value(rng, candidates):
     found = compute_reduced_costs(request, candidates, np.zeros(7, np.int64))
     outputs = candidates.outputs(torch.as_tensor(inputs)).numpy()
     np.testing.assert_allclose(found, -(outputs.min(2) * duals).sum(1))
-    with pytest.raises(InvalidInput, match="pairwise"):
+    with raises(InvalidInput, "unsupported", "pairwise"):
         compute_price_terms(request)
 
 
@@ -142,7 +143,7 @@ def test_concave_rows_over_several_blocks_are_refused(rng, candidates):
     request = make_request(
         Supervised(inputs, np.zeros((2, 3)), loss="none"), RowSet(LAYOUT, [concave]), duals=[1, 1]
     )
-    with pytest.raises(InvalidInput, match="one block"):
+    with raises(InvalidInput, "unsupported"):
         compute_reduced_costs(request, candidates, np.zeros(7, np.int64))
 
 
@@ -179,9 +180,9 @@ def test_nothing_is_proposed_when_nothing_improves():
 
 
 def test_wrong_candidates_are_refused():
-    with pytest.raises(InvalidInput, match="at least one stack"):
+    with raises(InvalidInput, "empty"):
         FinitePricer([])
-    with pytest.raises(InvalidInput, match="1 members and 2 blocks"):
+    with raises(InvalidInput, "shape"):
         FinitePricer([(ConstantMembers(np.zeros((1, 1)), 1), np.zeros(2, np.int64))])
-    with pytest.raises(InvalidInput, match="per_call"):
+    with raises(InvalidInput, "range", "per_call"):
         FinitePricer([(ConstantMembers(np.zeros((1, 1)), 1), np.zeros(1, np.int64))], per_call=0)

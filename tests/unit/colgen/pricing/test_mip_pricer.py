@@ -21,6 +21,7 @@ from cg4ai.objectives import Supervised
 from cg4ai.records import StopReason
 from cg4ai.rules import Linear
 from cg4ai.rules.rows import RowSet
+from raising import raises
 
 RADIUS = 2.0
 
@@ -154,16 +155,16 @@ def test_two_blocks_and_logits():
 
 def test_sizes_that_do_not_solve_are_refused_before_training():
     rng = np.random.default_rng(0)
-    with pytest.raises(InvalidInput, match="61 different inputs of 2 features are too many"):
+    with raises(InvalidInput, "memory"):
         ConstrainedRegressor(members="relu").fit(rng.normal(size=(61, 2)), rng.normal(size=61))
-    with pytest.raises(InvalidInput, match="up to 200 inputs x features, here 20 inputs"):
+    with raises(InvalidInput, "memory"):
         ConstrainedRegressor(members="relu").fit(rng.normal(size=(30, 10)), rng.normal(size=30))
     model = ConstrainedRegressor(members="relu", objective="average")
-    with pytest.raises(InvalidInput, match='set objective="mixture"'):
+    with raises(InvalidInput, "unsupported", "mixture"):
         model.fit(rng.normal(size=(20, 2)), rng.normal(size=20))
-    with pytest.raises(InvalidInput, match="relu members give logits"):
+    with raises(InvalidInput, "conflict"):
         ConstrainedClassifier(members="relu").fit(rng.normal(size=(20, 2)), np.arange(20) % 2)
-    with pytest.raises(InvalidInput, match="radius must be positive"):
+    with raises(InvalidInput, "range"):
         ReluPricer(1, 1, radius=0.0)
 
 

@@ -15,6 +15,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.rules.rows import ConcaveRows, RowSet
+from raising import raises
 
 
 class FirstOutput:
@@ -209,17 +210,17 @@ def test_nothing_priced_gives_minus_gamma_and_no_member_when_that_is_not_negativ
 def test_what_does_not_fit_is_refused():
     inputs = np.zeros((3, 2))
     layout = Layout.single(2)
-    for objective, match in (
-        (Supervised(inputs, np.zeros(3, np.int64), "cross_entropy"), "cross_entropy"),
-        (Supervised(inputs, np.zeros(3, np.int64), "none"), "low=..., high"),
+    for objective, code in (
+        (Supervised(inputs, np.zeros(3, np.int64), "cross_entropy"), "unsupported"),
+        (Supervised(inputs, np.zeros(3, np.int64), "none"), "missing-argument"),
     ):
-        with pytest.raises(InvalidInput, match=match):
+        with raises(InvalidInput, code):
             StumpPricer(2, 2).price(make_request(objective, RowSet(layout), duals=[]))
     squared = Supervised(inputs, np.zeros((3, 2)))
-    with pytest.raises(InvalidInput, match="made for 5 features"):
+    with raises(InvalidInput, "shape"):
         StumpPricer(5, 2).price(make_request(squared, RowSet(layout), duals=[]))
     concave = ConcaveRows(0, inputs, lambda z, rows: z.amin(-1), np.zeros(3), np.arange(3))
-    with pytest.raises(InvalidInput, match="pairwise"):
+    with raises(InvalidInput, "unsupported", "pairwise"):
         StumpPricer(2, 2).price(
             make_request(squared, RowSet(layout, [concave]), duals=[0.0, 0.0, 0.0])
         )

@@ -16,6 +16,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkArchitecture
 from cg4ai.protocols import Parameters
 from cg4ai.seeds import generator
+from raising import raises
 
 X = torch.linspace(-1, 1, 12, dtype=torch.float64).reshape(-1, 1)
 Y = torch.sin(3 * X)
@@ -191,23 +192,23 @@ def test_a_pause_sees_parameters_without_gradients_before_each_step() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "code"),
     [
-        ({"steps": -1}, "steps"),
-        ({"patience": 0}, "patience"),
-        ({"decay_after": 0}, "decay_after"),
-        ({"weight_decay": -0.1}, "weight_decay"),
-        ({"weight_decay": (1.0, -0.1)}, "weight_decay"),
-        ({"weight_decay": ()}, "weight_decay"),
-        ({"learning_rate": 0.0}, "learning_rate"),
-        ({"learning_rate": math.nan}, "learning_rate"),
-        ({"decay": 0.0}, "decay"),
-        ({"decay": 1.5}, "decay"),
-        ({"schedule": "cosine"}, "plateau, onecycle"),
+        ({"steps": -1}, "range"),
+        ({"patience": 0}, "range"),
+        ({"decay_after": 0}, "range"),
+        ({"weight_decay": -0.1}, "range"),
+        ({"weight_decay": (1.0, -0.1)}, "range"),
+        ({"weight_decay": ()}, "range"),
+        ({"learning_rate": 0.0}, "range"),
+        ({"learning_rate": math.nan}, "range"),
+        ({"decay": 0.0}, "range"),
+        ({"decay": 1.5}, "range"),
+        ({"schedule": "cosine"}, "unknown-name"),
     ],
 )
-def test_what_does_not_fit_is_refused(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_what_does_not_fit_is_refused(wrong: dict[str, Any], code: str) -> None:
+    with raises(InvalidInput, code):
         Training(**wrong)
 
 

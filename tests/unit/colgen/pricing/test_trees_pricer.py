@@ -18,6 +18,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Epigraph, Supervised
 from cg4ai.rules.rows import ConcaveRows, RowSet
+from raising import raises
 
 
 class FirstOutput:
@@ -186,7 +187,7 @@ def test_blocks_get_their_own_members_and_must_agree_in_size():
     fitted = result.members.outputs(torch.as_tensor(inputs))[..., 0].numpy()
     np.testing.assert_allclose(fitted, targets[:, [0, 2, 1]].T, atol=1e-9)
     unequal = RowSet(Layout((np.array([0, 1]), np.array([2]))))
-    with pytest.raises(InvalidInput, match="numbers of outputs"):
+    with raises(InvalidInput, "unsupported"):
         TreePricer(DecisionTreeRegressor()).price(
             make_request(Supervised(inputs, targets), unequal, duals=[], gammas=[9.0, 9.0])
         )
@@ -194,13 +195,13 @@ def test_blocks_get_their_own_members_and_must_agree_in_size():
 
 def test_what_does_not_fit_is_refused():
     objective, rows = regression(np.random.default_rng(7))
-    with pytest.raises(InvalidInput, match="use a regressor"):
+    with raises(InvalidInput, "shape"):
         TreePricer(DecisionTreeClassifier()).price(make_request(objective, rows, duals=np.ones(10)))
-    with pytest.raises(InvalidInput, match="scikit-learn estimator"):
+    with raises(InvalidInput, "type"):
         TreePricer(3)
-    with pytest.raises(InvalidInput, match="scales"):
+    with raises(InvalidInput, "range", "scales"):
         TreePricer(Ridge(), scales=(0.0,))
-    with pytest.raises(InvalidInput, match="per_call"):
+    with raises(InvalidInput, "range", "per_call"):
         TreePricer(Ridge(), per_call=0)
-    with pytest.raises(InvalidInput, match="cannot become a member"):
+    with raises(InvalidInput, "unsupported"):
         TreePricer(KMeans(2)).price(make_request(objective, rows, duals=np.ones(10)))

@@ -18,6 +18,7 @@ from cg4ai.colgen.separation import BlackBox, GradientAscent
 from cg4ai.errors import InvalidInput
 from cg4ai.rules import Concave, Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box, Polytope
+from raising import raises
 
 
 class Function:
@@ -173,7 +174,7 @@ def test_black_box_on_a_step_function() -> None:
         found = search(BlackBox(algorithm, evaluations=80), steps, requirement)
         assert found.worst == pytest.approx(0.25)
         assert box.contains(found.rows.inputs).all()
-    with pytest.raises(InvalidInput, match="BlackBox"):
+    with raises(InvalidInput, "unsupported", "BlackBox"):
         search(GradientAscent(), steps, requirement)
 
 
@@ -203,9 +204,9 @@ def test_a_single_point_region() -> None:
 @pytest.mark.parametrize("separator", SEARCHES, ids=["ascent", "black box"])
 def test_diverged_members_and_lists_are_refused(separator: Any) -> None:
     broken = Function(lambda x: x[:, :1] * torch.nan)
-    with pytest.raises(InvalidInput, match="not finite"):
+    with raises(InvalidInput, "not-finite"):
         search(separator, broken, Linear(Box(LOWER, UPPER), [1.0], 0.0))
-    with pytest.raises(InvalidInput, match="PoolScan"):
+    with raises(InvalidInput, "unsupported", "PoolScan"):
         search(separator, AFFINE, Linear(UPPER[None], RULES[0], 0.0))
 
 
@@ -220,18 +221,18 @@ def test_an_error_of_the_mixture_is_not_swallowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code"),
     [
-        (lambda: GradientAscent(starts=0), "starts"),
-        (lambda: GradientAscent(steps=-1), "steps"),
-        (lambda: GradientAscent(step_size=0.0), "step_size"),
-        (lambda: BlackBox("LN_COBILA"), "did you mean 'LN_COBYLA'"),
-        (lambda: BlackBox("GN_CRS2_LM"), "use one of"),
-        (lambda: BlackBox(evaluations=0), "evaluations"),
+        (lambda: GradientAscent(starts=0), "range"),
+        (lambda: GradientAscent(steps=-1), "range"),
+        (lambda: GradientAscent(step_size=0.0), "range"),
+        (lambda: BlackBox("LN_COBILA"), "unknown-name"),
+        (lambda: BlackBox("GN_CRS2_LM"), "unknown-name"),
+        (lambda: BlackBox(evaluations=0), "range"),
     ],
 )
-def test_wrong_settings_are_refused(make: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
+def test_wrong_settings_are_refused(make: Callable[[], Any], code: str) -> None:
+    with raises(InvalidInput, code):
         make()
 
 

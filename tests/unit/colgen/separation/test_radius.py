@@ -18,6 +18,7 @@ from cg4ai.members.networks import NetworkArchitecture, affine
 from cg4ai.members.relu import ReluNetwork
 from cg4ai.records import Array
 from cg4ai.rules import Box
+from raising import raises
 
 D, R = 4, 3
 WITHIN = Box(np.zeros(D), np.ones(D))
@@ -82,9 +83,9 @@ def test_a_wrong_answer_has_no_radius_and_a_constant_one_no_end() -> None:
     assert (kept.proven, kept.broken, kept.other) == (0.5, np.inf, None)
     assert "kept everywhere" in str(kept)
     assert largest_radius(constant, centre, 0, within=WITHIN).broken == 0.0
-    with pytest.raises(InvalidInput, match="must lie in"):
+    with raises(InvalidInput, "outside"):
         largest_radius(constant, centre + 1.0, 0, within=WITHIN)
-    with pytest.raises(InvalidInput, match="one of 3 outputs"):
+    with raises(InvalidInput, "range"):
         largest_radius(constant, centre, 3, within=WITHIN)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from cg4ai.errors import InvalidSettings
 from experiments.baselines.rule import LabelRule
+from raising import raises
 
 LABELS = torch.tensor([0, 2])
 LOGITS = torch.tensor([[2.0, 1.0, -1.0], [0.0, 3.0, 1.0]], dtype=torch.float64)
@@ -51,14 +52,14 @@ def test_satisfied_allows_rounding_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "threshold", "words"),
+    ("kind", "threshold"),
     [
-        ("margins", 0.1, "did you mean 'margin'"),
-        ("probability", 0.0, r"in \(0, 1\]"),
-        ("probability", 1.5, r"in \(0, 1\]"),
-        ("margin", np.inf, "finite"),
+        ("margins", 0.1),
+        ("probability", 0.0),
+        ("probability", 1.5),
+        ("margin", np.inf),
     ],
 )
-def test_refused(kind: str, threshold: float, words: str) -> None:
-    with pytest.raises(InvalidSettings, match=words):
+def test_refused(kind: str, threshold: float) -> None:
+    with raises(InvalidSettings, "invalid-settings"):
         LabelRule(kind, threshold)  # type: ignore[arg-type]

@@ -28,6 +28,7 @@ from experiments.digits.report import guarantee
 from experiments.digits.separation import PixelFlips, broken
 from experiments.digits.settings import Recipe
 from experiments.digits.story import story
+from raising import raises
 
 TINY: dict[str, Any] = {
     "group": 12,
@@ -106,9 +107,9 @@ def test_what_a_recipe_leaves_out_comes_from_its_rule() -> None:
     assert (recipe.threshold, recipe.output_limit, recipe.headroom) == (0.51, None, 0.2)
     assert (Recipe().threshold, Recipe().output_limit, Recipe().headroom) == (0.05, 1000.0, 1.0)
     assert Recipe(output_limit=None).output_limit is None
-    with pytest.raises(InvalidSettings, match=r"between 0\.5 and 1"):
+    with raises(InvalidSettings, "invalid-settings"):
         replace(Recipe(), rule="probability")
-    with pytest.raises(InvalidSettings, match="scale of margins"):
+    with raises(InvalidSettings, "invalid-settings", "margins"):
         Recipe(rule="probability", output_limit=1000.0)
 
 
@@ -116,15 +117,15 @@ def test_attacks_outside_robust_are_refused() -> None:
     def mine(mixture: object, images: np.ndarray, labels: object, *, seed: int) -> np.ndarray:
         return images
 
-    with pytest.raises(InvalidInput, match="belong to the scenario robust, got hard"):
+    with raises(InvalidInput, "invalid-input", "scenario"):
         train(DigitsSettings(n=10, **TINY), attacks=[mine])
     for wrong in ({"attack": "both"}, {"pixels": 99}):
-        with pytest.raises(InvalidSettings, match="belong to the scenario robust"):
+        with raises(InvalidSettings, "invalid-settings", "scenario"):
             DigitsSettings(**wrong)
 
 
 def test_copies_without_a_loss_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="leave out augment"):
+    with raises(InvalidInput, "invalid-input", "augment"):
         train(DigitsSettings(n=20, hard_per_class=2, copies=2, **TINY))
 
 
@@ -206,7 +207,7 @@ def test_attacked_images_are_counted_and_runs_resume(rule: str, tmp_path: Path) 
     # these images are stored rounded, so a page can show no slack at them, and says so
     write_explorer(tmp_path / "whole", tmp_path / "page.html")
     assert "Its images are not in this page" in (tmp_path / "page.html").read_text()
-    with pytest.raises(InvalidSettings, match="pixels: the run has 40, now 41"):
+    with raises(InvalidSettings, "invalid-settings", "pixels"):
         perform(APPLICATION, replace(asked, pixels=41), out=tmp_path / "killed", resume=True)
 
 
@@ -238,12 +239,12 @@ def test_scenarios_ask_for_what_they_say() -> None:
     assert two.loss is not None
     assert np.bincount(two.rows[1]).tolist() == [2] * 10
     assert not (two.rows[0][:, None] == two.loss[0][None]).all(-1).any()  # disjoint
-    for wrong, message in (
-        (("hard", {"hard_per_class": 11}), "between 0 and the 10"),
-        (("plain", {"constraints_only": True}), "belong to the scenario hard"),
-        (("hrad", {}), "did you mean 'hard'"),
+    for wrong, fact in (
+        (("hard", {"hard_per_class": 11}), "hard_per_class"),
+        (("plain", {"constraints_only": True}), "constraints_only"),
+        (("hrad", {}), "hard"),
     ):
-        with pytest.raises(InvalidInput, match=message):
+        with raises(InvalidInput, "invalid-input", fact):
             sizes(wrong[0], **wrong[1])
 
 
@@ -296,7 +297,7 @@ def test_command_reports_and_refuses(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert cli.main(["hard", "--n", "15", "--quiet"]) == 2
     assert "multiple of 10" in capsys.readouterr().err
     assert cli.main(["hart", "--quiet"]) == 2
-    assert "did you mean 'hard'" in capsys.readouterr().err
+    assert "hard" in capsys.readouterr().err
     assert cli.main(["hard", "--resume"]) == 2
     assert cli.main(["hard", "--constraints-only", "--augment"]) == 2
     assert "leave out augment" in capsys.readouterr().err

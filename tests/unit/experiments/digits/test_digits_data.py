@@ -11,6 +11,7 @@ import pytest
 
 from cg4ai.errors import InvalidInput
 from experiments.digits.data import CLASSES, TEST_FILES, TRAIN_FILES, Digits, digits
+from raising import raises
 
 
 @pytest.mark.parametrize("n", [10, 100, 1000])
@@ -38,15 +39,15 @@ def test_validation_is_taken_from_training_images() -> None:
     np.testing.assert_array_equal(
         np.sort(np.concatenate([part.train, part.test])), np.sort(split.train)
     )
-    with pytest.raises(InvalidInput, match="needs 2 training images"):
+    with raises(InvalidInput, "invalid-input", "training"):
         digits().split(10, 3).validation()
-    with pytest.raises(InvalidInput, match="between 0 and 1"):
+    with raises(InvalidInput, "invalid-input"):
         split.validation(1.0)
 
 
 @pytest.mark.parametrize("n", [0, 5, 15, 3010])
 def test_impossible_sizes_are_refused(n: int) -> None:
-    with pytest.raises(InvalidInput, match=r"multiple of 10 from 10 to 3000.*got"):
+    with raises(InvalidInput, "invalid-input", "from"):
         digits().split(n, 0)
 
 
@@ -88,11 +89,11 @@ def test_idx_files_plain_and_packed(folder: Path) -> None:
 
 def test_a_class_with_too_few_images_is_refused_by_name(folder: Path) -> None:
     write_pair(folder, TRAIN_FILES, [*range(10), *range(9), *([7] * 11)])
-    with pytest.raises(InvalidInput, match=r"need 2 of every class, .* has 1 of class 9 to train"):
+    with raises(InvalidInput, "invalid-input", "every"):
         digits(folder).split(20, 0)
     write_pair(folder, TRAIN_FILES, [c for c in range(9) for _ in range(10)])
     for n in (10, 90):
-        with pytest.raises(InvalidInput, match="has 0 of class 9"):
+        with raises(InvalidInput, "invalid-input"):
             digits(folder).split(n, 0)
 
 
@@ -101,7 +102,7 @@ def test_without_a_test_part_the_last_images_are_held_out(tmp_path: Path) -> Non
     split = digits(tmp_path).split(50, 0)
     assert split.train.max() < 50 <= split.test.min()
     assert len(split.others) == 0
-    with pytest.raises(InvalidInput, match="multiple of 10 from 10 to 50"):
+    with raises(InvalidInput, "invalid-input", "from"):
         digits(tmp_path).split(60, 0)
 
 
@@ -109,29 +110,28 @@ def test_damaged_idx_files_are_refused_by_name(folder: Path) -> None:
     images, labels = (folder / name for name in TRAIN_FILES)
     whole = images.read_bytes()
     cases = [
-        (struct.pack(">4I", 2052, 30, 28, 28) + whole[16:], "magic number 2052.*2051"),
-        (struct.pack(">4I", 2051, 30, 27, 28) + whole[16:], r"\(27, 28\) pixels"),
-        (whole[:-1], "says 30 items"),
-        (whole[:10], "less than the 16"),
-        (struct.pack(">4I", 2051, 29, 28, 28) + whole[16:-784], "holds 29 images.* 30 labels"),
+        (struct.pack(">4I", 2052, 30, 28, 28) + whole[16:], "2052"),
+        (struct.pack(">4I", 2051, 30, 27, 28) + whole[16:], "(27, 28)"),
+        (whole[:-1], "30"),
+        (whole[:10], "16"),
+        (struct.pack(">4I", 2051, 29, 28, 28) + whole[16:-784], "29"),
     ]
-    for content, message in cases:
+    for content, fact in cases:
         images.write_bytes(content)
-        with pytest.raises(InvalidInput, match=message) as raised:
+        with raises(InvalidInput, "invalid-input", fact, TRAIN_FILES[0]):
             digits(folder)
-        assert TRAIN_FILES[0] in str(raised.value)
     images.write_bytes(whole)
     labels.write_bytes(labels.read_bytes()[:-1] + b"\x0b")
-    with pytest.raises(InvalidInput, match=f"{TRAIN_FILES[1]}.*label 11"):
+    with raises(InvalidInput, "invalid-input"):
         digits(folder)
 
 
 def test_unreadable_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="no folder"):
+    with raises(InvalidInput, "invalid-input", "folder"):
         digits(tmp_path / "nowhere")
     (folder / f"{TEST_FILES[0]}.gz").write_bytes(b"not packed")
-    with pytest.raises(InvalidInput, match=f"{TEST_FILES[0]}.gz cannot be read"):
+    with raises(InvalidInput, "invalid-input"):
         digits(folder)
     (folder / TRAIN_FILES[1]).unlink()
-    with pytest.raises(InvalidInput, match=f"neither {TRAIN_FILES[1]} nor"):
+    with raises(InvalidInput, "invalid-input"):
         digits(folder)

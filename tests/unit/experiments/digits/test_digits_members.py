@@ -20,6 +20,7 @@ from experiments.digits.app import alone
 from experiments.digits.data import digits
 from experiments.digits.members import DigitPricer, SmoothNetwork, base_member, network
 from experiments.digits.problem import Affine, DigitLoss
+from raising import raises
 
 
 def test_copies_are_what_scipy_interpolates() -> None:
@@ -47,7 +48,7 @@ def test_no_change_is_the_image_itself() -> None:
     images = torch.as_tensor(digits().images[:3])
     same = Affine(0, 0, 0).copies(images, generator(0))
     torch.testing.assert_close(same, images, atol=1e-6, rtol=0)
-    with pytest.raises(InvalidInput, match="scale in"):
+    with raises(InvalidInput, "invalid-input", "scale"):
         Affine(scale=1.0)
 
 
@@ -67,7 +68,7 @@ def test_blurred_members_see_blurred_images(rule: str) -> None:
     torch.testing.assert_close(members.outputs(x), expected)
     assert smooth.parameters(members) is None
     assert SmoothNetwork(rule, 3).parameters(members) is not None  # type: ignore[arg-type]
-    with pytest.raises(InvalidInput, match="blur must lie"):
+    with raises(InvalidInput, "invalid-input", "blur"):
         SmoothNetwork("margin", blur=-1)
 
 

@@ -42,7 +42,7 @@ def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
     content = _parsed(path)
     if not isinstance(content, list):
         raise InvalidInput(
-            f"{path} must hold a list of rules, [{{...}}, ...], got {kind_of(content)}"
+            f"{path} must hold a list of rules, [{{...}}, ...], got {kind_of(content)}", code="type"
         )
     rules: list[Rule] = []
     for number, entry in enumerate(content, start=1):
@@ -65,15 +65,18 @@ def _parsed(path: Path) -> Any:
         text = read_given(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InvalidInput(f"cannot read the rules file {path}: {reason}") from error
+        raise InvalidInput(
+            f"cannot read the rules file {path}: {reason}", code="bad-file"
+        ) from error
     try:
         return json.loads(text, object_pairs_hook=_no_doubles, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
         raise InvalidInput(
-            f"{path}, line {error.lineno}, column {error.colno} is not valid JSON: {error.msg}"
+            f"{path}, line {error.lineno}, column {error.colno} is not valid JSON: {error.msg}",
+            code="bad-file",
         ) from error
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"{path} is not valid JSON: {error}") from error
+        raise InvalidInput(f"{path} is not valid JSON: {error}", code="bad-file") from error
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -112,7 +115,7 @@ def rules_of(entry: Entry) -> list[Rule]:
         start = f"{entry.path}, rule {entry.rule_number}"
         if str(error).startswith(start):
             raise
-        raise InvalidInput(f"{start} ({entry.kind}): {error}") from error
+        raise InvalidInput(f"{start} ({entry.kind}): {error}", code=error.code) from error
 
 
 def _probability(entry: Entry, place: RuleScope) -> list[Requirement]:

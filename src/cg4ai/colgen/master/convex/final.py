@@ -102,7 +102,8 @@ def _whole_mixture(start: Array, blocks: IntArray, n_blocks: int) -> Array:
     if (sums <= 0).any():
         raise InvalidInput(
             f"blocks {np.flatnonzero(sums <= 0).tolist()} have no weight in start; a mixture needs "
-            "members in every block"
+            "members in every block",
+            code="empty",
         )
     return np.asarray(start / sums[blocks])
 
@@ -113,12 +114,16 @@ def _final_objective(
     if choice == "uniform":
         return DistanceToUniform(blocks)
     if choice != "loss":
-        raise InvalidInput(f"final weights can be chosen by 'loss' or 'uniform', got {choice!r}")
+        raise InvalidInput(
+            f"final weights can be chosen by 'loss' or 'uniform', got {choice!r}",
+            code="unknown-name",
+        )
     if loss is None or outputs is None or len(outputs) != len(blocks):
         raise InvalidInput(
             "final weights by 'loss' need the loss and outputs (M, n, r) of all "
             f"{len(blocks)} members, got loss={loss!r} and outputs of "
-            f"{None if outputs is None else len(outputs)}"
+            f"{None if outputs is None else len(outputs)}",
+            code="missing-argument",
         )
     return MixtureLoss(loss, torch.as_tensor(outputs, dtype=torch.float64).detach())
 

@@ -58,7 +58,8 @@ class ConvexMaster:
             raise InvalidInput(
                 "a master needs blocks >= 1, 0 < penalty <= penalty_limit, penalty_growth > 1 and "
                 f"tolerance > 0, got {blocks}, {penalty}, {penalty_limit}, {penalty_growth} and "
-                f"{tolerance}"
+                f"{tolerance}",
+                code="range",
             )
         self.n_blocks = blocks
         self.penalty = penalty
@@ -120,7 +121,9 @@ class ConvexMaster:
         A candidate with outputs Z (n, r) costs `<gradient, Z>`.
         """
         if self._gradient is None:
-            raise InvalidInput("a gradient is known only after solve(); call it first")
+            raise InvalidInput(
+                "a gradient is known only after solve(); call it first", code="unsupported"
+            )
         return self._gradient
 
     def add_columns(self, outputs: Tensor | Array, blocks: IntArray, coefficients: Array) -> None:
@@ -136,15 +139,19 @@ class ConvexMaster:
         if new.ndim != 3 or new.shape != (count, *shape):
             raise InvalidInput(
                 f"{count} new columns need outputs of shape {(count, *shape)}, "
-                f"got {tuple(new.shape)}; embed each member's outputs in all outputs"
+                f"got {tuple(new.shape)}; embed each member's outputs in all outputs",
+                code="shape",
             )
         if count and (blocks.min() < 0 or blocks.max() >= self.n_blocks):
             raise InvalidInput(
-                f"blocks must lie in 0..{self.n_blocks - 1}, got {blocks.min()}..{blocks.max()}"
+                f"blocks must lie in 0..{self.n_blocks - 1}, got {blocks.min()}..{blocks.max()}",
+                code="range",
             )
         check_table("coefficients", coefficients, (self.n_rows, count))
         if not bool(torch.isfinite(new).all()):
-            raise InvalidInput("outputs of new columns must be finite, got NaN or infinity")
+            raise InvalidInput(
+                "outputs of new columns must be finite, got NaN or infinity", code="not-finite"
+            )
         self._outputs = new if self._outputs is None else torch.cat([self._outputs, new])
         self._blocks = np.concatenate([self._blocks, blocks])
         self._coefficients = np.hstack([self._coefficients, coefficients])
@@ -164,7 +171,8 @@ class ConvexMaster:
         if epigraph is not None and np.any(np.asarray(epigraph) >= 0):
             raise InvalidInput(
                 "a convex master has no epigraph variables, got rows that name one; "
-                "state such an objective with LinearMaster"
+                "state such an objective with LinearMaster",
+                code="unsupported",
             )
         coefficients = np.asarray(coefficients, dtype=np.float64)
         bounds = np.asarray(bounds, dtype=np.float64)
@@ -175,7 +183,8 @@ class ConvexMaster:
         if slack.shape != (count,) or (count and slack.min() < OWN_SLACK):
             raise InvalidInput(
                 f"slack needs one number per row ({count}), -1 for its own or the number >= 0 of "
-                f"a shared one, got {slack.tolist()[:10]} with shape {slack.shape}"
+                f"a shared one, got {slack.tolist()[:10]} with shape {slack.shape}",
+                code="shape",
             )
         self._coefficients = np.vstack([self._coefficients, coefficients])
         self._bounds = np.concatenate([self._bounds, bounds])
@@ -206,7 +215,9 @@ class ConvexMaster:
         While slack is minimised, `objective` is 0 and `penalised` is the sum of all slack.
         """
         if self._outputs is None:
-            raise InvalidInput("the master knows no outputs yet; call add_columns before solve")
+            raise InvalidInput(
+                "the master knows no outputs yet; call add_columns before solve", code="unsupported"
+            )
         if self._unit is None and not self._slack_only:
             self._unit = choose_objective_unit(np.array([self.usual_cost()]), self._usual)
             factor = choose_penalty_factor(self.unit, self._usual, self._row_size)
@@ -260,7 +271,8 @@ class ConvexMaster:
         if sizes != (self.n_columns, self.n_rows, self.n_rows):
             raise InvalidInput(
                 f"the state is of a master with {sizes[0]} columns and {sizes[1]} rows, this one "
-                f"has {self.n_columns} and {self.n_rows}; add the same ones before restore"
+                f"has {self.n_columns} and {self.n_rows}; add the same ones before restore",
+                code="shape",
             )
         self._weights = np.array(state["weights"], dtype=np.float64)
         self._beta = np.array(state["row_duals"], dtype=np.float64)

@@ -63,7 +63,8 @@ class MixtureLoss:
             raise InvalidInput(
                 "the loss of a convex master must be a differentiable torch scalar, got shape "
                 f"{tuple(value.shape)} with requires_grad={value.requires_grad}; "
-                "return a mean over the data computed from the given outputs"
+                "return a mean over the data computed from the given outputs",
+                code="type",
             )
         (gradient,) = torch.autograd.grad(value, point)
         return float(value.detach()), gradient
@@ -74,7 +75,8 @@ class MixtureLoss:
         if not (np.isfinite(value) and np.isfinite(slopes).all()):
             raise InvalidInput(
                 f"the loss of the current mixture is {value} or its gradient is not finite; "
-                "use a loss that is finite for every mixture of the members (log_loss is)"
+                "use a loss that is finite for every mixture of the members (log_loss is)",
+                code="not-finite",
             )
         return value, slopes
 
@@ -130,7 +132,8 @@ def check_curvature(hessian: Array) -> Array:
     if not np.isfinite(hessian).all():
         raise InvalidInput(
             "the Hessian of the loss is not finite at the current mixture; "
-            "a convex master needs a twice differentiable loss"
+            "a convex master needs a twice differentiable loss",
+            code="not-finite",
         )
     eigenvalues = np.linalg.eigvalsh(hessian)
     scale = max(abs(eigenvalues[0]), abs(eigenvalues[-1]))
@@ -138,7 +141,8 @@ def check_curvature(hessian: Array) -> Array:
         raise InvalidInput(
             "the loss is not convex in the outputs of the mixture: its Hessian has the eigenvalue "
             f"{eigenvalues[0]:.3g} (largest {eigenvalues[-1]:.3g}); use a convex loss, such as "
-            "squared, log_loss or cross_entropy"
+            "squared, log_loss or cross_entropy",
+            code="not-convex",
         )
     # Where the loss is flat or rounding made the Hessian indefinite, a shift keeps the step
     # defined; it changes the step only, never the point the steps lead to.
@@ -247,5 +251,6 @@ def check_table(name: str, table: Array, shape: tuple[int, ...]) -> None:
     if table.shape != shape or not np.isfinite(table).all():
         raise InvalidInput(
             f"{name} must be finite with shape {shape}, got shape {table.shape}"
-            f"{'' if np.isfinite(table).all() else ' with NaN or infinite entries'}"
+            f"{'' if np.isfinite(table).all() else ' with NaN or infinite entries'}",
+            code="not-finite",
         )

@@ -132,7 +132,8 @@ def _merit_at(program: Program, point: Point, weights: Array) -> float:
         raise InvalidInput(
             f"the loss is not convex: a mixture has loss {reached:.9g}, below the tangent "
             f"{tangent:.9g} at another; use a convex loss, such as squared, log_loss or "
-            "cross_entropy"
+            "cross_entropy",
+            code="not-convex",
         )
     return reached + program.charge(weights)
 

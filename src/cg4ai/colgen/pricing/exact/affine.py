@@ -62,12 +62,13 @@ class AffinePricer(PricerDefaults):
     ) -> None:
         if input_size < 1 or output_size < 1:
             raise InvalidInput(
-                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs"
+                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs",
+                code="range",
             )
         if radius is not None and not (np.isfinite(radius) and radius > 0):
-            raise InvalidInput(f"radius must be positive and finite, got {radius}")
+            raise InvalidInput(f"radius must be positive and finite, got {radius}", code="range")
         if extra < 0:
-            raise InvalidInput(f"extra must not be negative, got {extra}")
+            raise InvalidInput(f"extra must not be negative, got {extra}", code="range")
         self.input_size = input_size
         self.output_size = output_size
         self.radius = radius
@@ -83,7 +84,8 @@ class AffinePricer(PricerDefaults):
         if not isinstance(objective, Supervised):
             raise InvalidInput(
                 "an objective without targets gives no default radius; "
-                "set AffinePricer(..., radius=...)"
+                "set AffinePricer(..., radius=...)",
+                code="missing-argument",
             )
         targets = np.asarray(objective.targets)
         if targets.ndim == 1:
@@ -133,13 +135,15 @@ class AffinePricer(PricerDefaults):
         width = request.objective.inputs.shape[1]
         if width != self.input_size:
             raise InvalidInput(
-                f"the data have {width} features, the affine pricer was made for {self.input_size}"
+                f"the data have {width} features, the affine pricer was made for {self.input_size}",
+                code="shape",
             )
         longest = max(len(block) for block in request.rows.layout.blocks)
         if longest > self.output_size:
             raise InvalidInput(
                 f"a block has {longest} outputs, the affine pricer was made for "
-                f"{self.output_size}; give AffinePricer the size of the largest block"
+                f"{self.output_size}; give AffinePricer the size of the largest block",
+                code="shape",
             )
 
     def _members(self, proposals: list[Array], problem: AffineProblem) -> Members:

@@ -106,7 +106,8 @@ class AffineProblem:
                 raise InvalidInput(
                     f"requirement {batch.requirement} has rows that are concave in the outputs; "
                     "affine members are priced exactly against linear rows only: state a margin "
-                    "as its pairwise form (one linear row per other class), or price by gradient"
+                    "as its pairwise form (one linear row per other class), or price by gradient",
+                    code="unsupported",
                 )
             design = self.standardiser.design(batch.inputs)
             inputs.append(design[batch.index] if batch.mixing is None else batch.mixing @ design)
@@ -210,7 +211,7 @@ class AffineProblem:
         """Outputs (n, q), as a leaf of the graph, and the weighted mean loss."""
         objective = self.request.objective
         if not isinstance(objective, Supervised):
-            raise InvalidInput("only a supervised objective has a loss")
+            raise InvalidInput("only a supervised objective has a loss", code="unsupported")
         outputs = torch.from_numpy(self.data @ point).requires_grad_()
         cost = objective.costs(outputs.unsqueeze(0), positions)[0]
         return outputs, cost * self.request.loss_weight

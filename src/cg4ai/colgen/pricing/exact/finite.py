@@ -35,15 +35,18 @@ class FinitePricer(PricerDefaults):
         self, candidates: Sequence[tuple[Members, IntArray]], *, per_call: int = 8
     ) -> None:
         if not candidates:
-            raise InvalidInput("a finite pricer needs at least one stack of candidate members")
+            raise InvalidInput(
+                "a finite pricer needs at least one stack of candidate members", code="empty"
+            )
         for members, blocks in candidates:
             if len(members) == 0 or len(members) != len(blocks):
                 raise InvalidInput(
                     f"a stack has {len(members)} members and {len(blocks)} blocks; give one block "
-                    "number for each of at least one member"
+                    "number for each of at least one member",
+                    code="shape",
                 )
         if per_call < 1:
-            raise InvalidInput(f"per_call must be at least 1, got {per_call}")
+            raise InvalidInput(f"per_call must be at least 1, got {per_call}", code="range")
         self.candidates = [
             (members, np.asarray(blocks, np.int64)) for members, blocks in candidates
         ]

@@ -77,12 +77,13 @@ class ReluPricer(PricerDefaults):
     ) -> None:
         if input_size < 1 or output_size < 1:
             raise InvalidInput(
-                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs"
+                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs",
+                code="range",
             )
         if not (np.isfinite(radius) and radius > 0):
-            raise InvalidInput(f"radius must be positive and finite, got {radius}")
+            raise InvalidInput(f"radius must be positive and finite, got {radius}", code="range")
         if per_call < 0:
-            raise InvalidInput(f"per_call must not be negative, got {per_call}")
+            raise InvalidInput(f"per_call must not be negative, got {per_call}", code="range")
         self.input_size, self.output_size = input_size, output_size
         self.radius, self.per_call = float(radius), per_call
 
@@ -93,7 +94,8 @@ class ReluPricer(PricerDefaults):
             raise InvalidInput(
                 "ReLU members are priced exactly where their prices are linear in outputs: "
                 'for objective="mixture" and epigraphs, not for the "average" of their own '
-                'losses; set objective="mixture", or use members="network"'
+                'losses; set objective="mixture", or use members="network"',
+                code="unsupported",
             )
         listed = [rows.inputs for one in requirements if (rows := one.rows(0)) is not None]
         count = len(np.unique(np.concatenate([objective.inputs, *listed]), axis=0))
@@ -104,7 +106,8 @@ class ReluPricer(PricerDefaults):
                 f"ReLU members exactly: taken are up to {MOST_INPUTS} inputs, and up to "
                 f"{MOST_NUMBERS} inputs x features, here {most} inputs (near that a run may end "
                 "with a proven gap that is left); take fewer rows, or use "
-                'members="network", which proves no bound'
+                'members="network", which proves no bound',
+                code="memory",
             )
 
     def price(self, request: PricingRequest) -> PricingResult:
@@ -142,7 +145,8 @@ class ReluPricer(PricerDefaults):
         if width != self.input_size or longest > self.output_size:
             raise InvalidInput(
                 f"the ReLU pricer was made for {self.input_size} features and blocks of up to "
-                f"{self.output_size} outputs, the problem has {width} and {longest}"
+                f"{self.output_size} outputs, the problem has {width} and {longest}",
+                code="shape",
             )
 
     def _first(

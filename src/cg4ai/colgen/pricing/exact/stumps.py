@@ -176,14 +176,19 @@ class StumpPricer(PricerDefaults):
     ) -> None:
         if input_size < 1 or output_size < 1:
             raise InvalidInput(
-                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs"
+                f"sizes must be at least 1, got {input_size} inputs and {output_size} outputs",
+                code="range",
             )
         if leaves not in (None, "box", "simplex"):
-            raise InvalidInput(f"leaves must be 'box' or 'simplex', got {leaves!r}")
+            raise InvalidInput(
+                f"leaves must be 'box' or 'simplex', got {leaves!r}", code="unknown-name"
+            )
         if not 0 < floor < 1:
-            raise InvalidInput(f"floor must lie strictly between 0 and 1, got {floor}")
+            raise InvalidInput(
+                f"floor must lie strictly between 0 and 1, got {floor}", code="range"
+            )
         if per_call < 1:
-            raise InvalidInput(f"per_call must be at least 1, got {per_call}")
+            raise InvalidInput(f"per_call must be at least 1, got {per_call}", code="range")
         self.input_size, self.output_size = input_size, output_size
         self.low, self.high = low, high
         self.leaves = leaves
@@ -249,7 +254,8 @@ class StumpPricer(PricerDefaults):
         if width != self.input_size or longest > self.output_size:
             raise InvalidInput(
                 f"the stump pricer was made for {self.input_size} features and blocks of up to "
-                f"{self.output_size} outputs, the problem has {width} and {longest}"
+                f"{self.output_size} outputs, the problem has {width} and {longest}",
+                code="shape",
             )
 
     def _leaves(self, request: PricingRequest, positions: IntArray) -> LeafSolver:
@@ -261,14 +267,19 @@ class StumpPricer(PricerDefaults):
             raise InvalidInput(
                 f"stumps with {kind} leaves are priced exactly for the losses "
                 f"{' and '.join(fitting)}, got {loss!r}; change the loss or the leaves, "
-                "or use TreePricer"
+                "or use TreePricer",
+                code="unsupported",
             )
         if kind == "simplex":
             if len(positions) != request.rows.layout.output_size or len(positions) < 2:
-                raise InvalidInput("probability leaves need all outputs, two or more, in one block")
+                raise InvalidInput(
+                    "probability leaves need all outputs, two or more, in one block",
+                    code="unsupported",
+                )
             if self.floor * len(positions) > 1:
                 raise InvalidInput(
-                    f"floor {self.floor} leaves no probabilities for {len(positions)} classes"
+                    f"floor {self.floor} leaves no probabilities for {len(positions)} classes",
+                    code="range",
                 )
             return SimplexLeaves(len(positions), self.floor)
         low, high = self._box(request)
@@ -281,14 +292,17 @@ class StumpPricer(PricerDefaults):
         if (self.low is None or self.high is None) and not usable:
             raise InvalidInput(
                 "without numeric targets (n, r) there is no default range of leaf values; "
-                "set StumpPricer(low=..., high=...)"
+                "set StumpPricer(low=..., high=...)",
+                code="missing-argument",
             )
         low = targets.min(0) if self.low is None and targets is not None else self.low
         high = targets.max(0) if self.high is None and targets is not None else self.high
         lower = np.broadcast_to(np.asarray(low, np.float64), (size,))
         upper = np.broadcast_to(np.asarray(high, np.float64), (size,))
         if np.any(lower > upper) or not np.all(np.isfinite([lower, upper])):
-            raise InvalidInput(f"leaf values need finite low <= high, got {low} and {high}")
+            raise InvalidInput(
+                f"leaf values need finite low <= high, got {low} and {high}", code="range"
+            )
         return lower, upper
 
     def _members(self, stumps: list[_Stump]) -> TreeMembers:

@@ -94,32 +94,43 @@ class GradientPricer(ArchitecturePricer):
     def __post_init__(self) -> None:
         for name, low in (("restarts", 1), ("group", 1), ("warm_starts", 0), ("row_limit", 1)):
             if getattr(self, name) < low:
-                raise InvalidInput(f"{name} must be at least {low}, got {getattr(self, name)}")
+                raise InvalidInput(
+                    f"{name} must be at least {low}, got {getattr(self, name)}", code="range"
+                )
         for name in ("blend", "finish"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InvalidInput(f"{name} must lie in [0, 1], got {getattr(self, name)}")
+                raise InvalidInput(
+                    f"{name} must lie in [0, 1], got {getattr(self, name)}", code="range"
+                )
         if self.blend == 0:
-            raise InvalidInput("blend must be positive: with 0 the new members have no effect")
+            raise InvalidInput(
+                "blend must be positive: with 0 the new members have no effect", code="range"
+            )
         if self.warm_starts > self.restarts:
             raise InvalidInput(
-                f"warm_starts must be at most restarts, got {self.warm_starts} of {self.restarts}"
+                f"warm_starts must be at most restarts, got {self.warm_starts} of {self.restarts}",
+                code="range",
             )
         if self.batch_size is not None and self.batch_size < 1:
-            raise InvalidInput(f"batch_size must be None or at least 1, got {self.batch_size}")
+            raise InvalidInput(
+                f"batch_size must be None or at least 1, got {self.batch_size}", code="range"
+            )
         if self.output_limit is not None:
             self._check_output_limit(self.output_limit)
         if self.attack_every < 0 or (self.attack_every and self.training.schedule == "plateau"):
             raise InvalidInput(
                 "attack_every must be 0 or more, and needs training with schedule='onecycle': a "
                 "plateau schedule would keep parameters from before an attack, whose loss does not "
-                "include the violations found"
+                "include the violations found",
+                code="conflict",
             )
 
         searched = self.attack_every > 0 and self.attack_every % max(1, self.refresh_every) == 0
         if self.refresh_every < 0 or (self.refresh_every and not searched):
             raise InvalidInput(
                 "refresh_every must be 0, or divide attack_every, got "
-                f"{self.refresh_every} and {self.attack_every}"
+                f"{self.refresh_every} and {self.attack_every}",
+                code="conflict",
             )
 
     @property
@@ -161,7 +172,7 @@ class GradientPricer(ArchitecturePricer):
 
     def _check_output_limit(self, limit: float) -> None:
         if not limit > 0:
-            raise InvalidInput(f"output_limit must be positive, got {limit}")
+            raise InvalidInput(f"output_limit must be positive, got {limit}", code="range")
         started = self.architecture.initialise(1, generator(0))
         self.architecture.scale_outputs(started, torch.ones(1))  # or it says why not
 

@@ -52,19 +52,24 @@ class Training:
     def __post_init__(self) -> None:
         for name, low in (("steps", 0), ("patience", 1), ("decay_after", 1)):
             if not getattr(self, name) >= low:
-                raise InvalidInput(f"{name} must be at least {low}, got {getattr(self, name)}")
+                raise InvalidInput(
+                    f"{name} must be at least {low}, got {getattr(self, name)}", code="range"
+                )
         if not self.weight_decays or not all(decay >= 0 for decay in self.weight_decays):
             raise InvalidInput(
-                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay}"
+                f"weight_decay must be one or more numbers >= 0, got {self.weight_decay}",
+                code="range",
             )
         if not 0 < self.learning_rate < math.inf or not 0 < self.decay <= 1:
             raise InvalidInput(
                 "learning_rate must be positive and decay lie in (0, 1], got "
-                f"{self.learning_rate} and {self.decay}"
+                f"{self.learning_rate} and {self.decay}",
+                code="range",
             )
         if self.schedule not in get_args(Schedule):
             raise InvalidInput(
-                f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}"
+                f"schedule must be one of {', '.join(get_args(Schedule))}, got {self.schedule!r}",
+                code="unknown-name",
             )
 
     @property
