@@ -30,6 +30,7 @@ from cg4ai.rules import Linear
 
 Array = NDArray[np.float64]
 INPUTS = 2  # features
+USUAL_GAP = tolerances.GAP_TOLERANCE
 EXACT = Settings(
     row_margin=0.0,
     epsilon=1e-9,
@@ -417,7 +418,9 @@ def solve_affine(case: AffineCase, kind: Literal["average", "mixture"]) -> Resul
         [AffinePricer(3, 2, radius=RADIUS)],
         Layout.single(2),
     )
-    return solve(problem, Settings(column_limit=3000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tolerances, "GAP_TOLERANCE", USUAL_GAP)  # at its usual value
+        return solve(problem, Settings(column_limit=3000))
 
 
 @pytest.mark.slow

@@ -280,7 +280,7 @@ def test_given_anchors_are_proven() -> None:
         assert layer.room == pytest.approx(0.25)  # of bounds up to 2
         y = layer(torch.tensor([[torch.nan]]), torch.tensor([[0.5]]))
         assert y.item() == 1.0
-    with raises(InvalidInput, "invalid-input", "band"):
+    with raises(InvalidInput, "anchor", "band"):
         Shield(rule, anchor=[9.0])
     with raises(InvalidInput, "shape"):
         Shield(rule, anchor=[1.0, 2.0])

@@ -154,7 +154,7 @@ def test_routers_that_see_all_are_refused_with_the_reason(
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(ValueError, match="no policy of the format"):
+    with pytest.raises(ValueError, match="cg4ai agent"):
         policy.load(tmp_path / "other.json")
 
 
