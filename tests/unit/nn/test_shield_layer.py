@@ -284,7 +284,7 @@ def test_given_anchors_are_proven() -> None:
         Shield(rule, anchor=[9.0])
     with raises(InvalidInput, "shape"):
         Shield(rule, anchor=[1.0, 2.0])
-    with raises(InvalidInput, "invalid-input"):
+    with raises(InvalidInput, "not-finite"):
         Shield(rule, anchor=[np.nan])
     balance = Equality(None, [1.0, 1.0], 1.0, name="balance")
     cap = Linear(None, [1.0, 0.0], 0.9, "<=")
