@@ -144,7 +144,7 @@ class FlowMembers(MemberDefaults):
                 node = left[node] if x[feature[node]] <= threshold[node] else right[node]
             flow = np.maximum(slope[number, node].dot(x) + offset[number, node], 0.0)
             whole = np.bincount(group, flow, groups)[group]
-            return np.where(whole > 0, flow / np.where(whole > 0, whole, 1.0), even)
+            return np.asarray(np.where(whole > 0, flow / np.where(whole > 0, whole, 1.0), even))
 
         return lambda x: (np.stack([split(number, x) for number in range(len(trees))]), None)
 

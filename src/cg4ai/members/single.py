@@ -1,4 +1,4 @@
-"""Networks for one input at a time, by NumPy: what torch spends on each call exceeds the arithmetic.
+"""One input at a time through networks and trees, by NumPy: torch spends more on calls than on it.
 
 Each function here reads stored arrays once and gives another one that does the rest. Those change
 nothing that they were made of and put every result into memory of its own, so that threads may
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.members.layers import Form
@@ -47,7 +48,7 @@ class SoftmaxGroups:
         self._padded = self.size > len(self.place)
         self._ones = np.ones((self.width, self.width))
 
-    def lay_out(self, array: Array) -> Array:
+    def lay_out(self, array: NDArray[Any]) -> NDArray[Any]:
         """(count, r, ...) -> (count, size, ...), 0 where there is no output."""
         made = np.zeros((len(array), self.size, *array.shape[2:]), array.dtype)
         made[:, self.place] = array
@@ -95,7 +96,9 @@ def plan_scores(
     """
     depth, shift, scale = form.depth, units.get("shift"), units.get("scale")
     final = [parameters.get(name) for name in (f"weight_{depth}", f"bias_{depth}", "skip")]
-    laid = final if groups is None else [one if one is None else groups.lay_out(one) for one in final]
+    laid = (
+        final if groups is None else [one if one is None else groups.lay_out(one) for one in final]
+    )
     last, bias, skip = (None if one is None else without_axis(one) for one in laid)
     assert last is not None
     assert bias is not None
@@ -116,11 +119,11 @@ def plan_scores(
             return found
         values = first.dot(z).reshape(hidden[0][1].shape)
         values += hidden[0][1]
-        values = activate(values)
+        activate(values)
         for weight, own in hidden[1:]:
             values = multiply(weight, values)
             values += own
-            values = activate(values)
+            activate(values)
         return found + multiply(last, values)
 
     return compute_scores
@@ -165,6 +168,24 @@ def plan_feedback(
     return compute_answer
 
 
+def plan_trees(
+    *, roots: IntArray, feature: IntArray, threshold: Array, children: IntArray, depth: int
+) -> Callable[[Array], IntArray]:
+    """An input -> the leaf in which it ends in each tree, (count, trees).
+
+    Node k has `children[2 k]` and, for values above its threshold, `children[2 k + 1]`.
+    """
+
+    def find_leaves(x: Array) -> IntArray:
+        node = roots
+        for _ in range(depth):
+            right = x.take(feature.take(node)) > threshold.take(node)
+            node = children.take(2 * node + right)
+        return node
+
+    return find_leaves
+
+
 def without_axis(array: Array) -> Array:
     """(count, ...) -> the same, of one member (...)."""
     return array[0] if len(array) == 1 else array
@@ -173,25 +194,24 @@ def without_axis(array: Array) -> Array:
 def multiply(matrices: Array, vectors: Array) -> Array:
     """(..., m, k), (..., k) -> (..., m)."""
     if matrices.ndim == 2:
-        return matrices.dot(vectors)
-    return np.matmul(matrices, vectors[..., None])[..., 0]
+        return np.asarray(matrices.dot(vectors))
+    return np.asarray(np.matmul(matrices, vectors[..., None])[..., 0])
 
 
-def _relu(values: Array) -> Array:
-    return np.maximum(values, 0.0, out=values)
+def _relu(values: Array) -> None:
+    np.maximum(values, 0.0, out=values)
 
 
-def _tanh(values: Array) -> Array:
-    return np.tanh(values, out=values)
+def _tanh(values: Array) -> None:
+    np.tanh(values, out=values)
 
 
-def _gelu(values: Array) -> Array:
-    shares: Any = torch.erf(torch.from_numpy(values * math.sqrt(0.5))).numpy()
+def _gelu(values: Array) -> None:
+    shares: Array = torch.erf(torch.from_numpy(values * math.sqrt(0.5))).numpy()
     shares += 1.0
     shares *= 0.5
     values *= shares
-    return values
 
 
-# of values that nobody else has, in whose memory the results are
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {"relu": _relu, "gelu": _gelu, "tanh": _tanh}
+# in place
+ACTIVATIONS: dict[str, Callable[[Array], None]] = {"relu": _relu, "gelu": _gelu, "tanh": _tanh}

@@ -127,11 +127,9 @@ class Blend:
                 return np.asarray(needed.max(axis=1, keepdims=True))
             moved = np.zeros((parts.count, len(needed)))
             np.maximum.at(moved, parts.of_rule.numpy(), needed.T)
-            return moved[parts.of_output.numpy()].T
+            return np.asarray(moved[parts.of_output.numpy()].T)
 
-        def move(
-            x: Array, y: Array, anchor: Callable[[], Array]
-        ) -> tuple[Array, Array | None]:
+        def move(x: Array, y: Array, anchor: Callable[[], Array]) -> tuple[Array, Array | None]:
             own = [slack(x, y) for slack in slacks]
             if all(one.item(one.argmin()) >= 0 for one in own):  # not a number keeps no rule
                 return y, None

@@ -250,7 +250,7 @@ class Box(BoundedRegion):
     def is_near(self, x: Array) -> bool:
         """`near` for one input (d,), by NumPy."""
         lower, upper = self._ends
-        return np.count_nonzero((x >= lower) & (x <= upper)) == len(lower) == len(x)
+        return int(np.count_nonzero((x >= lower) & (x <= upper))) == len(lower)
 
     def covers(self, inputs: Array) -> NDArray[np.bool_]:
         """(m, d) -> (m,): what a proof over the region speaks of."""

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from cg4ai.records import Array
 
-
 # an input (d,) and outputs (m, r) -> the slack of each rule (m, L)
 SlackOfOne = Callable[[Array, Array], Array]
 
