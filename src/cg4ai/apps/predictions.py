@@ -117,11 +117,11 @@ class RunPredictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        warning = ""
+        missed: list[str] = []
         if outside.any():
             beyond = self.ensemble.find_outside_by_rule(inputs).items()
             missed = [name for name, one in beyond if (one & outside).any()]
-            warning = outside_warning(table, outside, missed)
+        warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
