@@ -14,7 +14,8 @@ agents. At each of fresh demand vectors all ways take turns, in one process and 
 - agent: `policy.shares` of the exported file of the node with most paths (`-source`),
 - onnx: the exported model in ONNX Runtime (`--onnx`),
 - LP: HiGHS from the basis of the vector before, where only right-hand sides change; the splits are
-  not read, nor are demands scaled.
+  not read, nor are demands scaled,
+- LP JSON: as JSON, but that the program is solved and its splits are read in place of the router.
 
 `--fallback GAP` also answers through `--fallback`, and says how often it solves the program: of
 routers that were hardly trained too often, so give `--steps 0` for the usual training.
@@ -35,13 +36,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from cg4ai.apps.predictions import PredictionOptions, RunPredictor
+from cg4ai.apps.predictions import PredictionOptions, Predictions, RunPredictor
 from cg4ai.cli.main import main as cg4ai
 from cg4ai.data import Array
-from cg4ai.report.tables import format_markdown
+from cg4ai.report.tables import format_markdown, json_text
 from cg4ai.routing.operate import policy
 from cg4ai.routing.operate.export import export_agents
-from cg4ai.routing.train.optimal import _Flows, scale_vectors
+from cg4ai.routing.train.optimal import _Flows, _split_of, scale_vectors
 from cg4ai.serve.limits import ServeLimits
 from cg4ai.serve.messages import question_of
 from cg4ai.serve.service import Service
@@ -67,23 +68,23 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fallback", type=float, default=None)
     parser.add_argument("--onnx", action="store_true")
+    parser.add_argument("--runs", type=Path, help="where routers are kept, and taken from")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     for case in given.cases:
         with tempfile.TemporaryDirectory() as folder:
-            train(case, Path(folder) / "run", given)
-            rows.append({"case": case, **measured(Path(folder), given)})
+            run = (given.runs or Path(folder)) / case
+            if not (run / "ensemble.json").exists():
+                train(case, run, given)
+            rows.append({"case": case, **measured(run, Path(folder) / "more", given)})
         print(rows[-1], flush=True)
     print(format_markdown([{name: row.get(name) for name in all_names(rows)} for row in rows]))
-    for way in ("predict", "JSON", "served", "agent"):
-        known = [(row[f"{way} ms"], row["LP ms"]) for row in rows if f"{way} ms" in row]
-        faster = sum(own < program for own, program in known)
+    for way, other in (("predict", "LP"), ("agent", "LP"), ("JSON", "LP JSON"), ("JSON", "LP")):
+        known = [row[f"{other} ms"] / row[f"{way} ms"] for row in rows if f"{way} ms" in row]
         if known:
-            least = min(program / own for own, program in known)
-            print(
-                f"{way}: faster than the program in {faster} of {len(known)}, at least {least:.2f}x"
-            )
+            faster = f"{sum(times > 1 for times in known)} of {len(known)}"
+            print(f"{way} against {other}: faster in {faster}, {min(known):.2f} times at least")
 
 
 def all_names(rows: list[dict[str, Any]]) -> list[str]:
@@ -104,14 +105,15 @@ def train(case: str, folder: Path, given: argparse.Namespace) -> None:
         raise SystemExit(f"{case} was not trained: exit code {code}")
 
 
-def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
+def measured(run: Path, more: Path, given: argparse.Namespace) -> dict[str, Any]:
     """Median and 99th percentile of each way, in ms."""
-    predictor = RunPredictor.from_folder(folder / "run")
+    predictor = RunPredictor.from_folder(run)
     router: Any = predictor.described
     ensemble, made = predictor.ensemble, router.instance
     vectors = made.sample(WARM + given.vectors, given.seed + 1)
     bodies = [body(made.demand_names, vector) for vector in vectors]
     program, shares = _Flows(made), scale_vectors(made, vectors)[0]
+    other, paths = _Flows(made), (router.paths, json_text(router.paths))
     singles, tensors = vectors[:, None], torch.as_tensor(vectors)[:, None]
 
     def as_json(number: int, asked: PredictionOptions | None = None) -> str:
@@ -119,22 +121,31 @@ def measured(folder: Path, given: argparse.Namespace) -> dict[str, Any]:
         found = predictor.predict(question.table, asked or question.asked, count_moved=True)
         return found.as_json("model")
 
+    def program_as_json(number: int) -> str:
+        x = router.inputs(question_of(bodies[number], LIMITS, explain=False).table)
+        own = scale_vectors(made, x)[0][0]
+        other.solve(own)
+        splits = _split_of(made, own, other.get_flows())[0]
+        rows = router.predictions(x, splits[None], details=False)
+        return Predictions(rows, router.outside(x), "", 0, "", *paths).as_json("model")
+
     def batch(number: int) -> None:
         with torch.no_grad():
             ensemble.outputs(tensors[number])
 
-    with served(folder / "run", bodies) as serve:
+    with served(run, bodies) as serve:
         ways: dict[str, Way] = {
             "batch": batch,
             "predict": lambda number: ensemble.predict(singles[number]),
             "JSON": as_json,
             "served": serve,
             "LP": lambda number: program.solve(shares[number]),
+            "LP JSON": program_as_json,
         }
         if router.agents:
-            ways["agent"] = agent(folder / "agents", made, ensemble, vectors)
+            ways["agent"] = agent(more, made, ensemble, vectors)
         if given.onnx:
-            ways["onnx"] = onnx(folder / "model.onnx", ensemble, singles)
+            ways["onnx"] = onnx(more.with_suffix(".onnx"), ensemble, singles)
         if given.fallback is not None and not router.agents:
             asked = PredictionOptions(fallback=given.fallback)
             ways["fallback"] = lambda number: as_json(number, asked)
