@@ -50,7 +50,7 @@ GUARANTEES = "guarantees"
 FEATURE_NAMES, OUTPUT_NAMES = "feature_names", "output_names"  # of columns in and out, if known
 DECISIONS = "decisions"  # how it decides, where a rule on decisions was asked for
 PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
-FEW = 4  # inputs that are answered one by one: more are sooner answered together
+FEW = 3  # inputs that are answered one by one: more are sooner answered together
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
 
@@ -133,7 +133,7 @@ class Ensemble(Mixture):
 
     @property
     def answers_singly(self) -> bool:
-        """Whether up to four inputs are answered by NumPy, without what torch spends on a call.
+        """Whether up to three inputs are answered by NumPy, without what torch spends on a call.
 
         So are networks with or without feedback, flows, constants, plain trees and mixtures of
         them on the CPU, also behind shields of rules that are linear in the outputs. All else, and

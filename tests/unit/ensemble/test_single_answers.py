@@ -50,6 +50,7 @@ from cg4ai.rules import (
     Linear,
     Polytope,
     Quadratic,
+    Region,
     SharedRules,
 )
 from cg4ai.rules.equality import Completion
@@ -148,7 +149,10 @@ def shield(seed: int, kind: str = "plain") -> Shield:
         limit = AffineBound(bound, rng.uniform(0, 0.2, (3, INPUTS)))
     if kind == "pieces":
         limit = Largest([limit, AffineBound(bound + 0.1, np.zeros((3, INPUTS)))])
-    regions = {"ball": Ball(np.ones(INPUTS), 0.9), "polytope": Polytope(BOX, [[1.0, 1, 1]], [4.0])}
+    regions: dict[str, Region] = {
+        "ball": Ball(np.ones(INPUTS), 0.9),
+        "polytope": Polytope(BOX, [[1.0, 1, 1]], [4.0]),
+    }
     region = regions.get(kind, BOX)
     rule = Linear(region, coefficients, limit, "<=", name=kind)
     rule.check(INPUTS, OUTPUTS)
@@ -418,7 +422,7 @@ def test_overflow_is_answered_as_a_batch_has_it() -> None:
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["box", "ball", "polytope"]), st.integers(0, 10_000))
 def test_one_input_is_near_a_region_as_in_a_batch(kind: str, seed: int) -> None:
-    regions = {
+    regions: dict[str, Region] = {
         "box": BOX,
         "ball": Ball(np.ones(3), 1.0),
         "polytope": Polytope(BOX, [[1.0] * 3], [3]),
