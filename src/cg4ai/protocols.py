@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
 
 Parameters = dict[str, Tensor]
+# one input (d,) -> outputs (members, r) and, where a shield moved any, by how much each (members,)
+Single = Callable[[Array], tuple[Array, Array | None]]
 
 
 class Members(Protocol):
@@ -119,6 +121,14 @@ class Members(Protocol):
         """(len(self), n): how far a shield moves each member; 0 without one."""
         ...
 
+    def single(self) -> Single | None:
+        """`outputs` and `theta` for one input, computed by NumPy; None where there is no such way.
+
+        What it gives differs by rounding alone. It is made once and then called from any thread:
+        it keeps no state, and its results have memory of their own, or are never written to.
+        """
+        ...
+
     def innermost(self) -> Members:
         """The members within all layers (completed, shielded, ...): these, if there are none."""
         ...
@@ -173,6 +183,9 @@ class MemberDefaults:
 
     def theta(self: Members, inputs: Tensor) -> Tensor:
         return inputs.new_zeros(len(self), len(inputs))
+
+    def single(self) -> Single | None:
+        return None
 
     def innermost(self: Members) -> Members:
         return self

@@ -83,7 +83,11 @@ class CsvTable:
 
     def get_numbers(self, names: Sequence[str]) -> Array:
         """Several columns as finite numbers: (rows, len(names)) float64."""
-        columns = [self._numeric(name) for name in names]
+        places = [self.find_column(name) for name in names]
+        known = [[as_number(row[place]) for place in places] for row in self.cells]
+        if not any(None in row for row in known):
+            return np.array(known, np.float64).reshape(len(self), len(places))
+        columns = [self._numeric(name) for name in names]  # says what is wrong
         return np.array(columns, np.float64).reshape(len(columns), len(self)).T.copy()
 
     def _numeric(self, name: str) -> list[float]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
@@ -57,7 +56,7 @@ class Predictions:
     `warning` speaks; it is empty where there are none. `moved`: at how many rows a shield moved the
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
-    a column is the share of.
+    a column is the share of; `paths_json`: the same as text, written once for all answers.
     """
 
     rows: Sequence[Row]
@@ -66,6 +65,7 @@ class Predictions:
     moved: int | None = None
     note: str = ""
     paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    paths_json: str = ""
 
     def mark_rows(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -75,8 +75,8 @@ class Predictions:
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
         warnings = [text for text in (self.warning, self.note) if text]
-        answer = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
-        return json_text({**answer, "paths": self.paths} if self.paths else answer)
+        text = json_text({"rows": self.mark_rows(), "warnings": warnings, "model": model})
+        return f'{text[:-1]},"paths":{self.paths_json}}}' if self.paths else text
 
 
 @dataclass(frozen=True)
@@ -117,25 +117,38 @@ class RunPredictor:
         """
         inputs = self.described.inputs(table)
         outside = self.described.outside(inputs)
-        beyond = self.ensemble.find_outside_by_rule(inputs).items()
-        missed = [name for name, one in beyond if (one & outside).any()]
+        missed: list[str] = []
+        if outside.any():
+            beyond = self.ensemble.find_outside_by_rule(inputs).items()
+            missed = [name for name, one in beyond if (one & outside).any()]
         warning = outside_warning(table, outside, missed)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows = self._rows(table, inputs, asked, pause)
-            moved = self._moved(inputs) if count_moved else None
+            rows, theta = self._rows(table, inputs, asked, pause, theta=count_moved)
+        moved = int((theta > 0).sum()) if count_moved else None
         asks = asked.explain and asked.fallback is None
         note = self.described.unproven if asks else ""
-        return Predictions(rows, outside, warning, moved, note, self.described.paths)
+        return Predictions(rows, outside, warning, moved, note, *self._paths)
 
     def _rows(
-        self, table: CsvTable, inputs: Array, asked: PredictionOptions, pause: Pause
-    ) -> Sequence[Row]:
-        found = self.ensemble.predict(inputs, explain=asked.explain, outside="ignore")
-        outputs = found.outputs if asked.explain else found
+        self,
+        table: CsvTable,
+        inputs: Array,
+        asked: PredictionOptions,
+        pause: Pause,
+        *,
+        theta: bool,
+    ) -> tuple[Sequence[Row], Array]:
+        """The rows, and how far a shield moved each of them, where that is asked for."""
+        found: Any = (
+            self.ensemble.predict(inputs, explain=True, outside="ignore")
+            if asked.explain
+            else self.ensemble.evaluate(inputs, theta=theta)
+        )
+        outputs = found.outputs
         pause()
         compared: Sequence[Row] = ()
         if asked.explain or asked.fallback is not None:
@@ -147,7 +160,7 @@ class RunPredictor:
             rows = join_rows(
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
-        return join_rows(rows, compared) if compared else rows
+        return join_rows(rows, compared) if compared else rows, found.theta
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -156,13 +169,14 @@ class RunPredictor:
         return [*self.described.get_own_rules(table), *self._added]
 
     @cached_property
+    def _paths(self) -> tuple[Mapping[str, Sequence[str]], str]:
+        """Of a router, and as JSON: they are most of a single answer."""
+        paths = self.described.paths
+        return paths, json_text(paths)
+
+    @cached_property
     def _added(self) -> list[Rule]:
         return list_added_rules(self.ensemble, self.described)
-
-    def _moved(self, inputs: Array) -> int:
-        """At how many inputs (n, d) a shield moves the answer."""
-        with torch.no_grad():
-            return int((self.ensemble.theta(torch.as_tensor(inputs)) > 0).sum())
 
     def _compared(
         self, inputs: Array, outputs: Array, fallback: float | None, pause: Pause

@@ -7,8 +7,10 @@ ones, so there, and for small matrices, products are dense.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,6 +24,25 @@ MOST_FULL = 0.1  # share of entries that are not zero
 def is_mostly_zeros(matrix: Array) -> bool:
     """Whether products with this matrix are quicker in sparse form."""
     return matrix.size >= LEAST_ENTRIES and int((matrix != 0).sum()) <= MOST_FULL * matrix.size
+
+
+def plan_product(matrix: Array) -> Callable[[Array], Array]:
+    """Vectors (..., r) -> their products with a matrix (m, r), (..., m), for few, by NumPy."""
+    if not is_mostly_zeros(matrix):
+        dense = np.ascontiguousarray(matrix.T)
+        return lambda vectors: vectors.dot(dense)
+    row, column = np.nonzero(matrix)
+    value, (filled, start) = matrix[row, column], np.unique(row, return_index=True)
+
+    def multiply(vectors: Array) -> Array:
+        sums = np.add.reduceat(vectors.take(column, axis=-1) * value, start, axis=-1)
+        if len(filled) == len(matrix):
+            return sums
+        made = np.zeros((*vectors.shape[:-1], len(matrix)))
+        made[..., filled] = sums
+        return made
+
+    return multiply
 
 
 class SparseMatrix:

@@ -7,6 +7,7 @@ certified about it.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ from functools import reduce
 from itertools import chain
 from operator import or_
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +25,7 @@ from torch import Tensor, nn
 from cg4ai.data.arrays import as_matrix, check_same_columns, is_traced
 from cg4ai.errors import FitWarning, InvalidInput, OutsideRegion, did_you_mean
 from cg4ai.layout import Layout
-from cg4ai.members.mixture import Mixture, Part
+from cg4ai.members.mixture import Mixture, Part, SingleMixture
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import Array, IntArray, Strength
 from cg4ai.rules.regions import Region, region_of
@@ -49,8 +50,16 @@ GUARANTEES = "guarantees"
 FEATURE_NAMES, OUTPUT_NAMES = "feature_names", "output_names"  # of columns in and out, if known
 DECISIONS = "decisions"  # how it decides, where a rule on decisions was asked for
 PREDICTED = 16_384  # inputs at once: members hold more numbers inside than they put out
+FEW = 3  # inputs that are answered one by one: more are sooner answered together
 OUTSIDE = ("warn", "refuse", "ignore")
 MOST = 0.5  # a region with a smaller share of the training inputs is a neighbourhood
+
+
+class Evaluation(NamedTuple):
+    """Outputs (n, r), and how far a shield moved each, theta (n,)."""
+
+    outputs: Array
+    theta: Array
 
 
 class Ensemble(Mixture):
@@ -71,6 +80,10 @@ class Ensemble(Mixture):
         self._regions: dict[str, list[Region]] = {}
         self._read: tuple[Any, Any] | None = None  # what `_regions` were read from
         self._warned = False
+        self._alone: tuple[SingleMixture | None] | None = None  # once known
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_alone": None}  # functions within others cannot be stored
 
     def predict(
         self,
@@ -95,10 +108,60 @@ class Ensemble(Mixture):
                 return replace(explained, outputs=outputs)
             named = hasattr(inputs, "columns") and hasattr(inputs, "index")
             return replace(explained, index=inputs.index) if named else explained
+        result = self.evaluate(x, theta=False).outputs
+        return torch.from_numpy(result).to(inputs.device) if isinstance(inputs, Tensor) else result
+
+    def evaluate(self, x: Array, *, theta: bool = True) -> Evaluation:
+        """Outputs (n, r) and theta (n,) at inputs (n, d) that were checked; without `theta` zeros.
+
+        A few inputs are answered one by one where `answers_singly`.
+        """
+        single = self._find_single() if len(x) <= FEW else None
+        if single is not None:
+            with np.errstate(all="ignore"):
+                found = [single(row) for row in x]
+                finite = all(math.isfinite(one.dot(one)) for one, _ in found)
+            if finite:  # else as a batch has it
+                few = [one for one, _ in found]
+                outputs = few[0][None] if len(few) == 1 else np.stack(few)
+                return Evaluation(outputs, np.array([moved for _, moved in found]))
         with torch.no_grad():
             parts = torch.split(torch.as_tensor(x), PREDICTED)
-            result = torch.cat([self.outputs(part) for part in parts])
-        return result.to(inputs.device) if isinstance(inputs, Tensor) else result.numpy()
+            outputs = torch.cat([self.outputs(part) for part in parts]).cpu().numpy()
+            moved = self.theta(torch.as_tensor(x)).numpy() if theta else np.zeros(len(x))
+        return Evaluation(outputs, moved)
+
+    @property
+    def answers_singly(self) -> bool:
+        """Whether up to three inputs are answered by NumPy, without what torch spends on a call.
+
+        So are networks with or without feedback, flows, constants, plain trees and mixtures of
+        them on the CPU, also behind shields of rules that are linear in the outputs. All else, and
+        what is not finite, is answered as a batch is. Both differ by rounding alone.
+        """
+        return self._find_single() is not None
+
+    def _find_single(self) -> SingleMixture | None:
+        if self._borrowed:  # it may have been made of one that knew its own
+            return None
+        if self._alone is None:
+            self._alone = (self.single(),)
+        return self._alone[0]
+
+    def single(self) -> SingleMixture | None:
+        from cg4ai.ensemble.output_sets import plan_correction
+
+        mixed = super().single()
+        source = self._known_set()
+        if mixed is None or source is None:
+            return mixed
+        correct = plan_correction(source)
+
+        def compute_outputs(x: Array) -> tuple[Array, float]:
+            outputs, theta = mixed(x)
+            return correct(outputs), theta
+
+        return compute_outputs
 
     def outputs(self, inputs: Tensor) -> Tensor:
         """(n, d) float64 -> (n, r) float64, with gradients where the members have them.
@@ -207,14 +270,12 @@ class Ensemble(Mixture):
         """Predictions for checked inputs (n, d), each with what is recorded about it."""
         from cg4ai.ensemble.claims import build_explanation, compute_rank, strengthen
 
-        with torch.no_grad():
-            inputs = torch.as_tensor(x)
-            outputs, theta = self.outputs(inputs), self.theta(inputs).numpy()
+        outputs, theta = self.evaluate(x)
         ranks = self._recorded(x, theta)
         for one in self.guards:
-            own = compute_rank(one.is_kept(x, outputs), Strength.SHIELDED)
+            own = compute_rank(one.is_kept(x, torch.from_numpy(outputs)), Strength.SHIELDED)
             strengthen(ranks, (one.name, one.rules.digest), own)
-        return build_explanation(self, x, outputs.numpy(), ranks=ranks, theta=theta)
+        return build_explanation(self, x, outputs, ranks=ranks, theta=theta)
 
     def _recorded(self, x: Array, theta: Array) -> Ranks:
         """What claims say of predictions that a shield moves by theta (n,)."""
@@ -291,6 +352,9 @@ class Ensemble(Mixture):
                 code="unknown-name",
             )
         if outside == "ignore" or (outside == "warn" and self._warned):
+            return
+        known = list(chain(*self.regions().values()))
+        if len(inputs) == 1 and all(region.is_near(inputs[0]) for region in known):
             return
         missed = {name: one for name, one in self.find_outside_by_rule(inputs).items() if one.any()}
         if not missed:

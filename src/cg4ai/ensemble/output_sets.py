@@ -6,7 +6,7 @@ The least that `row . y` can be there is known in closed form, and rules are suc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -146,6 +146,14 @@ def correct_rounding(source: OutputSet, outputs: Tensor) -> Tensor:
         place = torch.tensor(chain, device=y.device)
         y = y.index_copy(-1, place, y.index_select(-1, place).sort(-1).values)
     return y
+
+
+def plan_correction(source: OutputSet) -> Callable[[Array], Array]:
+    """`correct_rounding` for one output (r,)."""
+    low, high = source.low, source.high
+    if source.totals or source.chains:
+        return lambda y: np.asarray(correct_rounding(source, torch.from_numpy(y)).numpy())
+    return lambda y: np.minimum(np.maximum(y, low), high)
 
 
 def _ends(values: Array, like: Tensor, *, up: bool) -> Any:

@@ -22,11 +22,12 @@ from cg4ai.anchors.search import check_anchor_outputs, find_worst_case, is_prove
 from cg4ai.data import arrays
 from cg4ai.ensemble import claims
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.output_sets import plan_correction
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.members.affine_maps import find_affine_map
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Part, SingleMixture
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.nn.blending import Blend
 from cg4ai.records import Array, select_prefixed
@@ -131,6 +132,20 @@ class ShieldedEnsemble(Ensemble):
             return self.outputs(inputs.to(self.device)).to(inputs.device)
         mixed = super().outputs(inputs)
         return self._put_back(self._blend.repair_outputs(inputs, mixed, self.anchor.outputs))
+
+    def single(self) -> SingleMixture | None:
+        mixed, anchor, move = super().single(), self.anchor.single(), self._blend.single()
+        if mixed is None or anchor is None or move is None:
+            return None
+        source = self._known_set()
+        correct = None if source is None else plan_correction(source)
+
+        def compute_outputs(x: Array) -> tuple[Array, float]:
+            moved, theta = move(x, mixed(x)[0][None], lambda: anchor(x)[0][None])
+            outputs = moved[0] if correct is None else correct(moved[0])
+            return outputs, 0.0 if theta is None else float(theta[0])
+
+        return compute_outputs
 
     def theta(self, inputs: Tensor) -> Tensor:
         """(n, d) -> (n,): how far each output is moved towards the anchor."""

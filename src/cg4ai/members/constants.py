@@ -19,7 +19,7 @@ from cg4ai.members.checks import (
     read_state_array,
     read_state_field,
 )
-from cg4ai.protocols import MemberDefaults
+from cg4ai.protocols import MemberDefaults, Single
 from cg4ai.records import IntArray, MemberState
 
 
@@ -62,6 +62,10 @@ class ConstantMembers(MemberDefaults):
         x = check_inputs(inputs, self.input_size, self.device)
         mixed = (shares @ self.values).unsqueeze(1).expand(-1, x.shape[0], -1)
         return mixed + 0.0 * x.sum(1)[None, :, None] if x.requires_grad else mixed
+
+    def single(self) -> Single | None:
+        values = self.values.detach().numpy()
+        return lambda _: (values, None)
 
     def take(self, indices: IntArray) -> Self:
         chosen = self.values[check_indices(indices, len(self), self.device)]

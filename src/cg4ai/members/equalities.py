@@ -18,7 +18,7 @@ from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.completing import FIELDS, CompletionTensors
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState
 from cg4ai.rules.equality import Completion
 
@@ -68,6 +68,13 @@ class CompletedMembers(WrappedMembers[CompletionTensors]):
         if len(self) == 1:
             return torch.addmm(fixed, free[0], self.layer.basis).unsqueeze(0)
         return free @ self.layer.basis + fixed
+
+    def single(self) -> Single | None:
+        inner, own = self.inner.single(), self.completion
+        slope, offset, basis = own.slope, own.offset, own.basis.T.copy()
+        if inner is None:
+            return None
+        return lambda x: (inner(x)[0].dot(basis) + (slope.dot(x) + offset), None)
 
     def mixture(self, inputs: Tensor, weights: Tensor) -> Tensor:
         """`sum_i weights_i outputs_i`: (n, d), (len(self),) -> (n, output_size)."""

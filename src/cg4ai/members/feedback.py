@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.data.sparse import SparseMatrix
+from cg4ai.data.sparse import SparseMatrix, plan_product
 from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import (
@@ -31,8 +31,9 @@ from cg4ai.members.checks import (
     read_state_field,
 )
 from cg4ai.members.networks import START, NetworkArchitecture, NetworkMembers
+from cg4ai.members.single import MODEST, SoftmaxGroups, as_arrays, plan_feedback, plan_scores
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, Single
 from cg4ai.records import Array, IntArray, MemberState, select_prefixed
 from cg4ai.runs import files
 
@@ -224,6 +225,29 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
     """A stack of trained networks with feedback."""
 
     kind = "feedback"
+
+    def single(self) -> Single | None:
+        """None where groups of a softmax are of very different sizes, or a sharpness is huge."""
+        own, network = self.architecture, self.architecture.network
+        groups, arrays = SoftmaxGroups(network.softmax_groups), as_arrays(self.parameters)
+        stages = [
+            (groups.lay_out(arrays[f"feedback_{stage}"]), np.exp(arrays[f"sharpness_{stage}"]))
+            for stage in range(own.stages)
+        ]
+        if not groups.affordable or any((sharp > MODEST).any() for _, sharp in stages):
+            return None
+        units = as_arrays(network.units(self.device))
+        matrix = groups.lay_out(own.loads.matrix.T[None])[0].T
+        source = groups.lay_out(own.loads.source[None])[0]
+        answer = plan_feedback(
+            plan_scores(arrays, network.form, units=units, groups=groups),
+            groups,
+            loads=plan_product(matrix),
+            source=source,
+            stages=stages,
+            least=LEAST,
+        )
+        return lambda x: (groups.pick_outputs(answer(x)), None)
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

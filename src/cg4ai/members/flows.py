@@ -11,6 +11,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,11 +24,13 @@ from cg4ai.members.checks import (
     freeze_tensor,
     read_state_array,
 )
-from cg4ai.protocols import MemberDefaults
-from cg4ai.records import IntArray, MemberState
+from cg4ai.members.single import as_arrays
+from cg4ai.protocols import MemberDefaults, Single
+from cg4ai.records import Array, IntArray, MemberState
 
 AT_ONCE = 4096  # inputs whose cells are looked up at once
-NAMES = ("feature", "threshold", "left", "right", "slope", "offset", "group")
+TREE = ("feature", "threshold", "left", "right")
+NAMES = (*TREE, "slope", "offset", "group")
 WHOLE = ("feature", "left", "right", "group")
 
 
@@ -128,6 +131,22 @@ class FlowMembers(MemberDefaults):
         even = nothing[1].index_add(1, group, torch.ones_like(flow)).index_select(1, group)
         share = flow / torch.where(whole > 0, whole, 1.0)
         return torch.where(whole > 0, share, 1.0 / even)
+
+    def single(self) -> Single | None:
+        own, groups = as_arrays(self._own), self._groups
+        slope, offset, group = own["slope"], own["offset"], own["group"]
+        trees = [[own[name][one].tolist() for name in TREE] for one in range(len(self))]
+        even = 1.0 / np.bincount(group)[group]
+
+        def split(number: int, x: Array) -> Array:
+            node, (feature, threshold, left, right) = 0, trees[number]
+            for _ in range(self._depths[number]):
+                node = left[node] if x[feature[node]] <= threshold[node] else right[node]
+            flow = np.maximum(slope[number, node].dot(x) + offset[number, node], 0.0)
+            whole = np.bincount(group, flow, groups)[group]
+            return np.asarray(np.where(whole > 0, flow / np.where(whole > 0, whole, 1.0), even))
+
+        return lambda x: (np.stack([split(number, x) for number in range(len(trees))]), None)
 
     def _cell(self, number: int, x: Tensor) -> Tensor:
         """(n,): the node at which each input ends."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -18,6 +18,9 @@ from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
 from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray, select_prefixed
+
+# one input (d,) -> outputs (r,), and theta
+SingleMixture = Callable[[Array], tuple[Array, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,7 @@ class Mixture:
             raise InvalidInput("an ensemble needs at least one member", code="empty")
         wanted = parts[0].members.device if device is None else device
         self.device = torch.empty(0, device=wanted).device  # "cuda" becomes "cuda:0"
+        self._borrowed = False  # tensors of others, which may change
         self.parts = tuple(part.freeze(self.device) for part in parts)
         self.layout = layout
         self._check()
@@ -169,6 +173,63 @@ class Mixture:
             total = total + share.sum(0) @ part.members.theta(inputs) / len(self.layout)
         return total
 
+    def single(self) -> SingleMixture | None:
+        """`outputs` and `theta` for one input by NumPy: see `Members.single`.
+
+        None where some members have no such way, where they live on a GPU, and of mixtures whose
+        tensors came by `with_tensors`: these may change.
+        """
+        if self._borrowed or self.device.type != "cpu":
+            return None
+        known = [part.members.single() for part in self.used]
+        members = [one for one in known if one is not None]
+        if len(members) < len(known):
+            return None
+        mix = self._mix_one() if len(self.layout) == 1 else self._mix_one_in_blocks()
+        shares = [one.sum(0).numpy() / len(self.layout) for one in self._shares]
+
+        def compute_outputs(x: Array) -> tuple[Array, float]:
+            found = [one(x) for one in members]
+            moved = [
+                float(share.dot(theta))
+                for share, (_, theta) in zip(shares, found, strict=True)
+                if theta is not None
+            ]
+            return mix([outputs for outputs, _ in found]), sum(moved)
+
+        return compute_outputs
+
+    def _mix_one(self) -> Callable[[list[Array]], Array]:
+        weights = [one[0].numpy() for one in self._shares]
+        places = None if self._places is None else self._places.numpy()
+        size = self.output_size
+
+        def mix(found: list[Array]) -> Array:
+            own = zip(weights, found, strict=True)
+            mixed = reduce(add, (weight.dot(outputs[:, :size]) for weight, outputs in own))
+            return np.asarray(mixed if places is None else mixed.take(places))
+
+        return mix
+
+    def _mix_one_in_blocks(self) -> Callable[[list[Array]], Array]:
+        """The members of each block are added up as neighbours."""
+        orders = [np.argsort(part.blocks, kind="stable") for part in self.used]
+        sorted_parts = list(zip(self.used, orders, strict=True))
+        weights = [part.weights[order, None] for part, order in sorted_parts]
+        blocks = [np.unique(p.blocks[order], return_index=True) for p, order in sorted_parts]
+        shape, places = (len(self.layout), self._width), self._places
+        chosen = np.arange(shape[0] * shape[1]) if places is None else places.numpy()
+
+        def mix(found: list[Array]) -> Array:
+            mixed = np.zeros(shape)
+            own = zip(found, orders, weights, blocks, strict=True)
+            for outputs, order, weight, (block, start) in own:
+                narrow = outputs[order, : shape[1]]
+                mixed[block, : narrow.shape[1]] += np.add.reduceat(narrow * weight, start, axis=0)
+            return mixed.ravel().take(chosen)
+
+        return mix
+
     def _share(self, part: Part) -> Tensor:
         """The weight of each member in each block, (blocks, members)."""
         share = np.zeros((len(self.layout), len(part.weights)))
@@ -207,6 +268,7 @@ class Mixture:
         `parts` stay as they are: they say what the mixture was made of.
         """
         made = copy.copy(self)
+        made._borrowed = True
         made.used = tuple(
             replace(
                 part,

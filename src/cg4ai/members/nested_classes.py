@@ -16,7 +16,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_indices
 from cg4ai.members.wrappers import Restored, WrappedMembers
-from cg4ai.protocols import Members
+from cg4ai.protocols import Members, Single
 from cg4ai.records import IntArray, MemberState
 
 
@@ -113,6 +113,15 @@ class NestedMembers(WrappedMembers[Nesting]):
     def outputs(self, inputs: Tensor) -> Tensor:
         found = self.inner.outputs(inputs)
         return self.layer.compose(found.view(len(self), self.layer.parts, *found.shape[1:]))
+
+    def single(self) -> Single | None:
+        inner, layer, shape = self.inner.single(), self.layer, (len(self), self.layer.parts, 1, -1)
+        if inner is None:
+            return None
+        return lambda x: (
+            layer.compose(torch.from_numpy(inner(x)[0].reshape(shape)))[:, 0].numpy(),
+            None,
+        )
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

@@ -30,8 +30,9 @@ from cg4ai.members.checks import (
     read_state_field,
     read_state_sizes,
 )
+from cg4ai.members.single import SoftmaxGroups, as_arrays, plan_scores
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, Single
 from cg4ai.records import Array, MemberState
 
 Activation = Literal["relu", "gelu", "tanh"]
@@ -341,6 +342,18 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
                 f"shares must be (mixtures, {len(self)}), got {tuple(shares.shape)}", code="shape"
             )
         return self.architecture.mixture(self.parameters, x, shares)
+
+    def single(self) -> Single | None:
+        """None where groups of a softmax are of very different sizes."""
+        own = self.architecture
+        groups = SoftmaxGroups(own.softmax_groups) if own.softmax_groups else None
+        if groups is not None and not groups.affordable:
+            return None
+        units = as_arrays(own.units(self.device))
+        scores = plan_scores(as_arrays(self.parameters), own.form, units=units, groups=groups)
+        if groups is None:
+            return lambda x: (np.atleast_2d(scores(x)), None)
+        return lambda x: (groups.pick_outputs(groups.apply_softmax(scores(x))), None)
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from: the parameters, and `normalise_` shift and scale."""

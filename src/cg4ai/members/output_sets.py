@@ -19,7 +19,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.set_projection import SetTensors, clamp_inward
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState
 from cg4ai.rules.output_sets import OutputSet, Total
 
@@ -75,6 +75,12 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
         """(n, d) -> (len(self), n, output_size)."""
         x = check_inputs(inputs, self.input_size, self.device)
         return self.layer.move_into_set(self.inner.outputs(x))
+
+    def single(self) -> Single | None:
+        inner, layer = self.inner.single(), self.layer
+        if inner is None:
+            return None
+        return lambda x: (layer.move_into_set(torch.from_numpy(inner(x)[0])).numpy(), None)
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

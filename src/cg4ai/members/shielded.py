@@ -21,7 +21,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.blending import Blend, Coupled
-from cg4ai.protocols import Members, Parameters
+from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState, select_prefixed
 from cg4ai.rules.guards import Guard, dump_guards, load_guards
 from cg4ai.runs import files
@@ -183,6 +183,15 @@ class ShieldedMembers(WrappedMembers[Shield]):
         """(n, d) -> (len(self), n): how far each member is moved towards the anchor."""
         x = check_inputs(inputs, self.input_size, self.device)
         return self.shield.blend(x, self.inner.outputs(x))[1]
+
+    def single(self) -> Single | None:
+        """None where the members, their anchor or a rule of the shield have no such way."""
+        inner, anchor = self.inner.single(), self.shield.anchor.single()
+        move = self.shield.blending.single()
+        if inner is None or anchor is None or move is None:
+            return None
+        size = self.output_size
+        return lambda x: move(x, inner(x)[0], lambda: anchor(x)[0][:, :size])
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

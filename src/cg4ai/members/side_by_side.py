@@ -20,9 +20,10 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members import layers
 from cg4ai.members.checks import as_array, evaluate_in_chunks, read_state_array
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
+from cg4ai.members.single import SoftmaxGroups, as_arrays, plan_scores
 from cg4ai.members.stacked import StackedMembers
-from cg4ai.protocols import ArchitectureDefaults, Members, Parameters
-from cg4ai.records import IntArray, MemberState, select_prefixed
+from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, Single
+from cg4ai.records import Array, IntArray, MemberState, select_prefixed
 from cg4ai.runs import files
 
 NO_OUTPUT = -1e4  # a score whose softmax is exactly 0 in float64
@@ -172,6 +173,23 @@ class SideBySideMembers(StackedMembers[SideBySideArchitecture]):
     """A stack of trained networks side by side."""
 
     kind = "side by side"
+
+    def single(self) -> Single | None:
+        own, count = self.architecture, len(self)
+        flat = {name: value.flatten(0, 1) for name, value in self.parameters.items()}
+        groups, places = SoftmaxGroups(own.network.softmax_groups), own.places
+        scores = plan_scores(
+            as_arrays(own.sight.mask_parameters(flat)),
+            own.network.form,
+            units=as_arrays(own.network.units(self.device)),
+            groups=groups,
+        )
+
+        def compute_outputs(x: Array) -> tuple[Array, Array | None]:
+            shares = groups.apply_softmax(scores(x)).reshape(count, -1)
+            return shares.take(places, axis=1), None
+
+        return compute_outputs
 
     def tensors(self) -> dict[str, Tensor]:
         """What outputs are computed from."""

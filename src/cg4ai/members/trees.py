@@ -6,6 +6,7 @@ Members made from fitted models of other libraries come from `cg4ai.members.conv
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -26,8 +27,9 @@ from cg4ai.members.checks import (
     read_state_array,
     read_state_field,
 )
-from cg4ai.protocols import MemberDefaults
-from cg4ai.records import IntArray, MemberState
+from cg4ai.members.single import plan_trees
+from cg4ai.protocols import MemberDefaults, Single
+from cg4ai.records import Array, IntArray, MemberState
 
 Link = Literal["identity", "softmax"]
 LINKS = ("identity", "softmax")
@@ -210,6 +212,32 @@ class TreeMembers(MemberDefaults):
         return evaluate_in_chunks(
             evaluate, len(self), x.shape[0], steps=(member_step, input_step), axis=1
         )
+
+    def single(self) -> Single | None:
+        """None of trees that ask for categories. Where inputs miss, outputs are no numbers."""
+        if self.subset is not None:
+            return None
+        walk = plan_trees(
+            roots=self._roots.numpy(),
+            feature=self._feature.numpy(),
+            threshold=self._threshold.numpy(),
+            children=self._children.numpy(),
+            depth=self.depth,
+        )
+        values, factor = self._leaf_values.numpy(), self.factor[:, None].numpy()
+        initial, single = self.initial.numpy(), self.single_precision
+
+        def compute_outputs(x: Array) -> tuple[Array, Array | None]:
+            leaves = walk(x.astype(np.float32).astype(np.float64) if single else x)
+            raw = values[:, leaves].sum(axis=-1).T * factor + initial
+            if math.isnan(x.dot(x)):
+                raw[:] = math.nan
+            if self.link == "identity":
+                return raw, None
+            shares = np.exp(raw - raw.max(axis=1, keepdims=True))
+            return shares / shares.sum(axis=1, keepdims=True), None
+
+        return compute_outputs
 
     @property
     def takes_missing(self) -> bool:

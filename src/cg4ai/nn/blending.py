@@ -18,10 +18,13 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
-from cg4ai.records import IntArray, select_prefixed
+from cg4ai.records import Array, IntArray, select_prefixed
 from cg4ai.rules.guards import Guard
 
 Coupled = tuple[tuple[int, ...], ...]
+# an input (d,), outputs (m, r) and what computes the anchor's (1, r) -> outputs that keep the rules
+# and theta (m,), None where nothing was moved
+MoveOne = Callable[[Array, Array, Callable[[], Array]], tuple[Array, Array | None]]
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,35 @@ class Blend:
             if bool(blended.sum().isfinite()):
                 return blended  # exact at 0 and 1, and quicker than looking at each
         return _selected(outputs, anchor, share)
+
+    def single(self) -> MoveOne | None:
+        """`repair_outputs` and theta for one input, by NumPy; None where a rule has no such way."""
+        known = [one.rules.single() for one in self.guards]
+        slacks = [one for one in known if one is not None]
+        if len(slacks) < len(known):
+            return None
+        parts = self._parts(torch.device("cpu"))
+
+        def spread(needed: Array) -> Array:
+            if parts is None:
+                return np.asarray(needed.max(axis=1, keepdims=True))
+            moved = np.zeros((parts.count, len(needed)))
+            np.maximum.at(moved, parts.of_rule.numpy(), needed.T)
+            return np.asarray(moved[parts.of_output.numpy()].T)
+
+        def move(x: Array, y: Array, anchor: Callable[[], Array]) -> tuple[Array, Array | None]:
+            own = [slack(x, y) for slack in slacks]
+            if all(one.item(one.argmin()) >= 0 for one in own):  # not a number keeps no rule
+                return y, None
+            towards = anchor()
+            needed = [
+                guard.shares_of_one(x, mine, slack(x, towards))
+                for guard, mine, slack in zip(self.guards, own, slacks, strict=True)
+            ]
+            share = spread(np.concatenate(needed, axis=1))
+            return _blended(y, towards, share), share.max(axis=1)
+
+        return move
 
     def blend_and_round(
         self,
@@ -224,3 +256,10 @@ def _selected(outputs: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
     # at 1 the anchor itself: outputs may hold infinities or no numbers there
     blended = torch.where(share < 1, blended, anchor)
     return torch.where(share > 0, blended, outputs)
+
+
+def _blended(outputs: Array, anchor: Array, share: Array) -> Array:
+    """As `_selected`, by NumPy: from the nearer end, so that rounding is of its size."""
+    way = anchor - outputs
+    moved = np.where(share < 0.5, outputs + share * way, anchor - (1 - share) * way)
+    return np.where(share > 0, np.where(share < 1, moved, anchor), outputs)

@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.data.sparse import SparseMatrix
+from cg4ai.data.sparse import SparseMatrix, plan_product
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds, build_bounds, depends_on_input
 from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
-from cg4ai.rules.normal_form import NormalFormDefaults
+from cg4ai.rules.normal_form import NormalFormDefaults, SlackOfOne
 from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
@@ -281,6 +281,29 @@ class AffineRules(NormalFormDefaults):
             products = inputs.index_select(-1, own.inputs) * chosen
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
         return result.expand(shape) if result.dim() == 1 else result.reshape(shape)
+
+    def single(self) -> SlackOfOne | None:
+        """`slack` for one input, by NumPy."""
+        p, limit, pieces = self._products, self.limit, self.pieces
+        tilt = self.tilt if self.tilt.any() else None
+        chosen = None if len(limit) == len(self) else pieces
+        fixed = plan_product(-self.constant) if self.constant.any() else None
+        slopes = plan_product(-p.matrix.T) if len(p.matrix) else None
+        in_order = np.array_equal(p.outputs, np.arange(self.output_size))
+
+        def compute_slack(x: Array, y: Array) -> Array:
+            bound = limit if tilt is None else limit + tilt.dot(x)
+            if chosen is not None:
+                bound = bound[chosen].max(axis=-1)
+            total = bound[None]
+            if fixed is not None:
+                total = total + fixed(y)
+            if slopes is not None:
+                own = y if in_order else y.take(p.outputs, axis=1)
+                total = total + slopes(x.take(p.inputs)[None] * own)
+            return total if len(total) == len(y) else np.repeat(total, len(y), axis=0)
+
+        return compute_slack
 
     def bound_sizes(self, ends: Array) -> Array:
         """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""

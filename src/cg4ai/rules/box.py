@@ -84,6 +84,10 @@ class BoundedRegion:
         lower, upper = ends
         return ((inputs >= lower) & (inputs <= upper)).all(-1)
 
+    def is_near(self, x: Array) -> bool:
+        """`near` for one input (d,)."""
+        return bool(self.near(torch.from_numpy(x[None]))[0])
+
 
 def pick_corners(lower: Array, upper: Array, count: int, generator: torch.Generator) -> Tensor:
     """All distinct vertices of a box if they are at most `count`, else `count` random ones."""
@@ -242,6 +246,11 @@ class Box(BoundedRegion):
         """(m, d) -> (m,), ends included."""
         inside = (inputs >= self.lower) & (inputs <= self.upper)
         return np.asarray(inside.all(axis=-1))
+
+    def is_near(self, x: Array) -> bool:
+        """`near` for one input (d,), by NumPy."""
+        lower, upper = self._ends
+        return int(np.count_nonzero((x >= lower) & (x <= upper))) == len(lower)
 
     def covers(self, inputs: Array) -> NDArray[np.bool_]:
         """(m, d) -> (m,): what a proof over the region speaks of."""

@@ -160,6 +160,22 @@ class Guard:
         share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
         return self._there(share, inputs, inside)
 
+    def shares_of_one(self, x: Array, own: Array, other: Array) -> Array:
+        """`shares` for one input (d,), by NumPy: the slacks of outputs (m, L) and anchor (1, L).
+
+        For rules that have none of their own (`NormalForm.shares`).
+        """
+        alike = other <= own
+        if self.everywhere:
+            alike |= (other < 0) & (other <= own + BETTER)
+        elif not self.region.is_near(x):
+            return np.zeros(own.shape)
+        short = ~((own >= 0) | alike)
+        reach = np.maximum(other, 0.0)
+        aim = np.minimum(reach, AIM * self.scale)
+        share = np.where(short, (aim - own) / np.where(short, reach - own, 1.0), 0.0)
+        return np.where(np.isfinite(share), np.minimum(share, 1.0), 1.0)
+
     def _there(self, share: Tensor, inputs: Tensor, inside: Tensor | None) -> Tensor:
         """The share (..., n, L) where outputs are moved, and 0 elsewhere."""
         if self.everywhere:

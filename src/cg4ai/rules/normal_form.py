@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self
 
 import torch
@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.records import Array
+
+# an input (d,) and outputs (m, r) -> the slack of each rule (m, L)
+SlackOfOne = Callable[[Array, Array], Array]
 
 
 class NormalForm(Protocol):
@@ -60,6 +63,10 @@ class NormalForm(Protocol):
         """
         ...
 
+    def single(self) -> SlackOfOne | None:
+        """`slack` for one input by NumPy, of rules whose `shares` are those of a line; or None."""
+        ...
+
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """What `slack` is computed from, for `with_tensors`."""
         ...
@@ -83,6 +90,9 @@ class NormalFormDefaults:
     def shares(
         self, inputs: Tensor, outputs: Tensor, anchor: Tensor, *, aim: Tensor
     ) -> Tensor | None:
+        return None
+
+    def single(self) -> SlackOfOne | None:
         return None
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:

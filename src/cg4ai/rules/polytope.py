@@ -355,6 +355,10 @@ class Polytope:
                 self._near_tensors[key] = found
         return self.box.near(inputs) & (inputs @ found[0] <= found[1]).all(-1)
 
+    def is_near(self, x: Array) -> bool:
+        """`near` for one input (d,)."""
+        return bool(self.near(torch.from_numpy(x[None]))[0])
+
     @cached_property
     def _near_tensors(self) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]]:
         return {}

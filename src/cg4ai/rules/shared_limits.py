@@ -22,7 +22,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, select_prefixed
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.normal_form import NormalFormDefaults
+from cg4ai.rules.normal_form import NormalFormDefaults, SlackOfOne
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +69,11 @@ class SharedRules(NormalFormDefaults):
         """(n, d), (..., n, r) -> (..., n, L), at least 0 where a rule is kept."""
         limit = (inputs.to(outputs.dtype) @ self._on(outputs)).amax(-1, keepdim=True)
         return self.values.slack(inputs, outputs) + limit
+
+    def single(self) -> SlackOfOne | None:
+        """`slack` for one input, by NumPy."""
+        values, prices = self.values.single(), self.prices
+        return None if values is None else lambda x, y: values(x, y) + prices.dot(x).max()
 
     def bound_sizes(self, ends: Array) -> Array:
         """(L,) what the limit that is shared does not exceed at inputs up to `ends` (d,)."""

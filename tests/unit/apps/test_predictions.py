@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cg4ai.apps.json_tables import json_table
-from cg4ai.apps.predictions import TOGETHER, PredictionOptions, RunPredictor
+from cg4ai.apps.predictions import OUTSIDE, TOGETHER, PredictionOptions, RunPredictor
 from cg4ai.errors import RunFolderError
 from cg4ai.routing.network.description import Router
 from raising import raises
@@ -35,6 +35,23 @@ def test_loads_beyond_all_numbers_are_unknown_in_json(finished_runs: Path) -> No
     (row,) = json.loads(found.as_json("digest"))["rows"]
     assert row["mlu"] is None
     assert row["outside the region"] is True
+
+
+def test_answers_name_paths_and_count_what_a_shield_moved(finished_runs: Path) -> None:
+    """One row, answered by itself, and in a table: the same but for rounding."""
+    predictor = RunPredictor.from_folder(finished_runs / "route")
+    assert predictor.ensemble.answers_singly
+    rows = [{"a->d": str(volume), "b->d": "1.5"} for volume in (0.0, 2.0, 3.9, 4.0, 11.0)]
+    together = predictor.predict(table(*rows), PredictionOptions(), count_moved=True)
+    moved = 0
+    for row, known in zip(rows, together.rows, strict=True):
+        found = predictor.predict(table(row), PredictionOptions(), count_moved=True)
+        assert found.moved is not None
+        moved += found.moved
+        answer = json.loads(found.as_json("digest"))
+        assert answer["paths"] == {k: list(v) for k, v in predictor.described.paths.items()}
+        assert {**answer["rows"][0]} == pytest.approx({**known, OUTSIDE: row["a->d"] == "11.0"})
+    assert moved == together.moved
 
 
 def test_rows_are_solved_in_portions_and_it_is_asked_between_them_whether_to_go_on(

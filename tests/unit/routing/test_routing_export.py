@@ -110,6 +110,23 @@ def test_the_shield_of_a_policy_acts_as_the_routers(network: Instance, routers: 
     assert np.abs(found - wild[:, own]).max() > 0.1
 
 
+@pytest.mark.parametrize("shielded", [True, False])
+def test_a_file_that_was_read_gives_what_its_plain_data_gives(
+    network: Instance, routers: Routers, tmp_path: Path, shielded: bool
+) -> None:
+    """Reading makes arrays, once; vectors are inside and beyond the box, where the shield acts."""
+    vectors = network.sample(100, 5) * np.repeat([1.0, 3.0], 50)[:, None]
+    policies = policies_of(network, routers("source", shielded))
+    for one, node in zip(policies, agents_of(network, "source"), strict=True):
+        file = tmp_path / "agent.json"
+        file.write_text(json.dumps(one))
+        read, own = policy.load(file), vectors[:, list(node.demands)]
+        together = policy.shares(one, own)
+        np.testing.assert_array_equal(policy.shares(read, own), together)
+        alone = np.concatenate([policy.shares(read, row[None]) for row in own])
+        np.testing.assert_allclose(alone, together, atol=1e-12)
+
+
 def test_the_command_writes_files_that_run_alone(
     network: Instance, routers: Routers, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,7 +103,7 @@ class Instance:
     positions: dict[str, Position] | None = None
     all_arcs: tuple[tuple[str, str], ...] | None = None
 
-    @property
+    @cached_property
     def region(self) -> DemandSet:
         """The demand vectors at which a router is to keep the capacities."""
         return demand_box(self.demand_max) if self.demand_set is None else self.demand_set

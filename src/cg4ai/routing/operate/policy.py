@@ -25,7 +25,18 @@ def load(path: str | Path) -> dict[str, Any]:
     policy: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))
     if policy.get("format") != FORMAT:
         raise ValueError(f"{path} is not a policy of the format {FORMAT!r}")
-    return policy
+    # arrays once, not at every answer
+    return {**policy, **{name: _arrays(policy[name]) for name in ("terms", "shield")}}
+
+
+def _arrays(value: Any) -> Any:
+    """The same with lists of numbers, at any depth, as arrays."""
+    if isinstance(value, dict):
+        return {name: _arrays(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        inner = [_arrays(one) for one in value]
+        return np.array(inner) if inner and not isinstance(inner[0], dict) else inner
+    return value
 
 
 def shares(policy: dict[str, Any], demands: Any) -> Any:
@@ -49,11 +60,11 @@ def _part(part: dict[str, Any], volumes: Any) -> Any:
     x = (volumes[:, part["reads"]] - part["shift"]) / part["scale"]
     values = x
     for number, layer in enumerate(part["layers"]):
-        values = values @ np.array(layer["weight"]).T + layer["bias"]
+        values = values @ np.asarray(layer["weight"]).T + layer["bias"]
         if number < len(part["layers"]) - 1:
             values = _activated(part["activation"], values)
     if part["skip"] is not None:
-        values = values + x @ np.array(part["skip"]).T
+        values = values + x @ np.asarray(part["skip"]).T
     exponential = np.exp(values - values.max(axis=1, keepdims=True))
     return exponential / exponential.sum(axis=1, keepdims=True)
 
@@ -72,16 +83,18 @@ def _kept(policy: dict[str, Any], volumes: Any, wanted: Any) -> Any:
     Paths with the same number in `together` move together; a rule is of the group of its paths.
     """
     shield = policy["shield"]
-    anchor, loads = np.array(shield["anchor"]), np.array(shield["loads"])  # (p,), (rules, p)
+    anchor, loads = np.asarray(shield["anchor"]), np.asarray(shield["loads"])  # (p,), (rules, p)
     flows = volumes[:, policy["demand_of_path"]]
     own = shield["budgets"] - (flows * wanted) @ loads.T
+    if (own >= 0).all():
+        return wanted
     other = shield["budgets"] - (flows * anchor) @ loads.T
     safe = np.maximum(other, 0.0)
     aim = np.minimum(safe, INSIDE)
     short = (own < 0) & (other > own + BETTER)
     moved = np.where(short, (aim - own) / np.where(short, safe - own, 1.0), 0.0)
     theta = np.zeros_like(wanted)
-    together = np.array(shield["together"])
+    together = np.asarray(shield["together"])
     for group in np.unique(together):
         rules = (loads[:, together == group] != 0).any(axis=1)
         if rules.any():
