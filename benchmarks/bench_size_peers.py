@@ -1,7 +1,7 @@
 """Pi-net and cvxpylayers beside ours on DC3's kind of problem, drawn as in `bench_size`.
 
-    python -m benchmarks.bench_size_peers --outputs 100 --seeds 0 1 2
-    python -m benchmarks.bench_size_peers --outputs 1000 --methods ours pinet --device cuda
+    python benchmarks/bench_size_peers.py --outputs 100 --seeds 0 1 2
+    python benchmarks/bench_size_peers.py --outputs 1000 --methods ours pinet --device cuda
 
 Each line: per cent above the optimum over `--tests` inputs, the largest violation at 1,000 inputs
 and corners of the box in float64, seconds of training with the steps that were taken, and
@@ -20,10 +20,10 @@ from importlib.util import find_spec
 
 import numpy as np
 import torch
+from bench_size import BATCH, RATE, STEPS, Drawn, Optima, solved
+from pinet_peer import train_pinet
 from torch import Tensor
 
-from benchmarks.bench_size import BATCH, RATE, STEPS, Drawn, Optima, solved
-from benchmarks.pinet_peer import train_pinet
 from cg4ai.colgen import Training
 from cg4ai.colgen.pricing.gradient.training import compute_onecycle_rate
 from cg4ai.data import Array

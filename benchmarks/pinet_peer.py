@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from bench_size import BATCH, Drawn
 
-from benchmarks.bench_size import BATCH, Drawn
 from cg4ai.colgen import Training
 from cg4ai.colgen.pricing.gradient.training import compute_onecycle_rate
 from cg4ai.data import Array

@@ -210,6 +210,8 @@ class Shield(RuleLayer):
             lines.append(f"- {one.name} ({rows} row{'s' * (rows != 1)}) holds {place}")
         if self.within.names:
             lines.append(f"- {' and '.join(self.within.names)}: kept where y keeps it")
+        if any(not one.everywhere for one in self.guards):
+            lines.append("Inputs outside a region, or with NaN: its rules are left alone there.")
         lines.append(
             f"Established by closed form: a {how} anchor keeps every rule there, with room "
             f"{self.room:.3g} of its size, and outputs are moved towards it until they do."

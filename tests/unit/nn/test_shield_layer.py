@@ -253,6 +253,17 @@ def test_without_the_input_rules_hold_everywhere_and_with_it_in_their_region() -
     assert "Called without x" in layer.guarantee()
 
 
+def test_inputs_outside_the_region_or_not_a_number_are_left_alone_and_the_words_say_so() -> None:
+    layer = Shield(Linear(Box([0.0], [1.0]), [1.0], AffineBound(1.0, [1.0]), "<="))
+    y, x = torch.full((4, 1), 5.0), torch.tensor([[0.5], [2.0], [torch.nan], [torch.inf]])
+    assert layer(y, x)[:, 0].tolist()[1:] == [5.0, 5.0, 5.0]
+    assert layer(y, x)[0] <= 1.5
+    assert "outside a region, or with NaN" in layer.guarantee()
+    everywhere = Shield(Linear(None, [1.0], 1.0, "<="))
+    assert "outside a region" not in everywhere.guarantee()
+    assert everywhere(y, x).max() <= 1
+
+
 def test_an_input_that_rounding_put_outside_counts_as_inside() -> None:
     layer = Shield(Linear(Box([0.0], [0.1]), [1.0], 1.0, "<="))
     x = torch.tensor([[0.1]])
