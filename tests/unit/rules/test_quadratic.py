@@ -330,7 +330,10 @@ def test_what_a_factor_misses_is_found_in_twice_the_digits(rank: int, spread: fl
     square = root @ root.T
     missed = squares._residual(square, root)
     for i, j in np.ndindex(9, 9):
-        terms = [Fraction(a) * Fraction(b) for a, b in zip(root[i], root[j], strict=True)]
+        terms = [
+            Fraction(a) * Fraction(b)
+            for a, b in zip(root[i].tolist(), root[j].tolist(), strict=True)
+        ]
         exact = float(Fraction(square[i, j]) - sum(terms))
         assert missed[i, j] == pytest.approx(exact, rel=1e-9, abs=1e-30)
     whole = np.rint(8 * root)
