@@ -334,7 +334,7 @@ def test_what_a_factor_misses_is_found_in_twice_the_digits(rank: int, spread: fl
             Fraction(a) * Fraction(b)
             for a, b in zip(root[i].tolist(), root[j].tolist(), strict=True)
         ]
-        exact = float(Fraction(square[i, j]) - sum(terms))
-        assert missed[i, j] == pytest.approx(exact, rel=1e-9, abs=1e-30)
+        exact = float(Fraction(square.item(i, j)) - sum(terms))
+        assert missed.item(i, j) == pytest.approx(exact, rel=1e-9, abs=1e-30)
     whole = np.rint(8 * root)
     assert not squares._residual(whole @ whole.T, whole).any()
