@@ -27,7 +27,7 @@ from torch import Tensor
 import cg4ai
 from cg4ai.colgen import GradientPricer, Layout, Training
 from cg4ai.data import Array
-from cg4ai.members import NetworkArchitecture
+from cg4ai.members import NetworkArchitecture, ShieldedMembers
 from cg4ai.report.tables import format_markdown
 from cg4ai.rules import AffineBound, Ball, Box, Equality, Region
 
@@ -142,6 +142,12 @@ class Optima:
                 gap = max(gap, off)
         return best, gap
 
+    def improve(self, inputs: Array, outputs: Array) -> Array:
+        """(n,): the local solutions next to outputs (n, r) that keep the equalities."""
+        x = self._tensor(inputs)
+        z = (self._tensor(outputs / self.problem.unit) - x @ self.part.T) @ self.basis
+        return self._solved(x, z)[0]
+
     def _solved(self, x: Tensor, z: Tensor) -> tuple[Array, float]:
         fixed = x @ self.part.T
         limit = self.limit - fixed @ self.inequality.T
@@ -205,9 +211,18 @@ def measured(
     result, rules = solved(problem, seed=seed, steps=options.steps, device=options.device)
     seconds = time.perf_counter() - started
     ensemble = result.ensemble
-    best, gap = Optima(problem, options.device).of(inputs, options.starts, seed)
+    optima, x = Optima(problem, options.device), torch.as_tensor(inputs)
+    best, gap = optima.of(inputs, options.starts, seed)
+
+    def compare(values: Array) -> Array:
+        return np.asarray(100 * (values - best) / np.abs(best))
+
     found = torch.as_tensor(ensemble.predict(inputs))
-    above = 100 * (problem.loss(found, torch.as_tensor(inputs)).numpy() - best) / np.abs(best)
+    above = compare(problem.loss(found, x).numpy())
+    members = ensemble.parts[0].members
+    anchored = float("nan")
+    if isinstance(members, ShieldedMembers):
+        anchored = compare(problem.loss(members.shield.anchor.outputs(x)[0], x).numpy()).mean()
     made = torch.Generator().manual_seed(seed + 2)
     looked = np.concatenate(
         [
@@ -223,6 +238,8 @@ def measured(
         "seed": seed,
         "mean %": float(above.mean()),
         "max %": float(above.max()),
+        "anchor %": anchored,
+        "left by a solver %": float(compare(optima.improve(inputs, found.numpy())).max()),
         "violation": max(0.0, float((y @ problem.inequality.T - problem.limit).max())),
         "equality": float(np.abs(y @ problem.equality.T - looked).max()),
         "seconds": seconds,

@@ -23,6 +23,7 @@ STUDIES: Mapping[str, Callable[[Asked], list[Outcome]]] = {
     "qp": studies.qp,
     "rayen": studies.rayen,
     "hardnet": studies.hardnet,
+    "layers": studies.layers_alone,
     "routing": studies.routing,
     "monotone": lambda asked: asked.measure(monotone.cells(asked.seeds)),
     "classes": lambda asked: asked.measure(classes.cells(asked.seeds)),

@@ -43,7 +43,7 @@ def rayen(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
     if not (installed("rayen") and installed("cvxpylayers")):
         return Outcome(task.name, "RAYEN", seed, note=MISSING)
     torch.manual_seed(seed)
-    module = _Rayen(task)
+    module = Rayen(task)
     with Clock() as clock:
         _fit(module, task, recipe)
     return measured(
@@ -52,7 +52,9 @@ def rayen(task: ConvexTask, recipe: Recipe, seed: int) -> Outcome:
     )  # fmt: skip
 
 
-class _Rayen(nn.Module):
+class Rayen(nn.Module):
+    """The common network behind RAYEN's own layer; its package must be there."""
+
     def __init__(self, task: ConvexTask) -> None:
         super().__init__()
         if "cdd" not in sys.modules and find_spec("cdd") is None:
@@ -73,6 +75,17 @@ class _Rayen(nn.Module):
         layer = constraint_module.ConstraintModule(rules, input_dim=1, create_map=False)
         self.network = Network(task.inputs.shape[1], layer.dim_after_map, HIDDEN)
         self.layer = layer
+
+    def in_double(self, task: ConvexTask) -> Rayen:
+        """The same with all digits of the rules: what the layer computes beforehand in float64."""
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            made = Rayen(task)
+        finally:
+            torch.set_default_dtype(before)
+        made.network.load_state_dict(self.network.state_dict())
+        return made
 
     def forward(self, inputs: Tensor) -> Tensor:
         outputs: Tensor = self.layer(self.network(inputs)[..., None])

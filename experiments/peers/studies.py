@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.peers import (
     cells,
     ellipsoid_peers,
+    layers,
     ours,
     piecewise_peers,
     quadratic_peers,
@@ -119,6 +120,27 @@ def hardnet(asked: Asked) -> list[Outcome]:
         for method, recipe in recipes.items():
             work = partial(piecewise_peers.hardnet, task, recipe=recipe, method=method)
             found += asked.run(method, work)
+    return found
+
+
+def layers_alone(asked: Asked) -> list[Outcome]:
+    """One network in one plain torch loop: which layer stands at its end is all that differs."""
+    found: list[Outcome] = []
+    longer, shorter = Recipe(steps=asked.steps(3000)), Recipe(steps=asked.steps(2000))
+    for equality in (False, True):
+        tasks = {seed: convex_task(seed, equality=equality) for seed in asked.seeds}
+        for method in (layers.LAYER, layers.RAYEN, layers.NONE):
+            found += asked.run(
+                method,
+                lambda seed, m=method, t=tasks: layers.ellipsoid(t[seed], longer, m, seed),  # type: ignore[misc]
+            )
+    for convex in (True, False):
+        problem = _quadratic(asked, convex=convex)
+        for method in (layers.LAYER, layers.HARDNET, layers.NONE):
+            found += asked.run(method, partial(layers.quadratic, problem, longer, method))
+    for name in NAMES:
+        for method in (layers.LAYER, layers.HARDNET, layers.NONE):
+            found += asked.run(method, partial(layers.piecewise, piecewise(name), shorter, method))
     return found
 
 

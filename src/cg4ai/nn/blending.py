@@ -204,8 +204,12 @@ class Blend:
     def components(self) -> IntArray:
         """(r,): which outputs are moved together; those that stay as they are form the last."""
         together = [np.isin(np.arange(self.output_size), group)[None] for group in self.coupled]
-        graph = sparse.csr_matrix(np.concatenate([self._reads, *together]).astype(np.int64))
-        _, labels = connected_components(graph.T @ graph, directed=False)
+        ties = sparse.coo_array(np.concatenate([self._reads, *together]))
+        # outputs are nodes, and so are rules: outputs beside outputs would be their square
+        size = self.output_size + ties.shape[0]
+        edges = (np.ones(ties.nnz, np.int8), (self.output_size + ties.row, ties.col))
+        _, labels = connected_components(sparse.coo_array(edges, (size, size)), directed=False)
+        labels = labels[: self.output_size]
         ruled = np.isin(labels, labels[self._reads.any(0)])
         _, numbers = np.unique(np.where(ruled, labels, self.output_size), return_inverse=True)
         return np.asarray(numbers.reshape(-1), np.int64)

@@ -95,4 +95,6 @@ class Completion(RuleLayer):
         lines.append("Established by construction: y = offset + slope x + basis z keeps them.")
         more = "" if double else ", and 6.1e-08 of the outputs' in its sums"
         lines.append(f"Rounding: met within 1e-12 of the sizes of what is added up{more}.")
+        if self.needs_input:
+            lines.append("Where x has NaN or infinite numbers, so have the outputs.")
         return "\n".join(lines)

@@ -34,8 +34,8 @@ class RuleLayer(nn.Module, ABC):
         self.input_size, self.output_size = input_size, output_size
         self.needs_input = needs_input
         self._dtype = torch.get_default_dtype()
-        stated = np.frombuffer(bytes.fromhex(digest), np.uint8).copy()
-        self.register_buffer(STATED, torch.tensor(stated, device="cpu"))
+        self._stated = np.frombuffer(bytes.fromhex(digest), np.uint8).copy()
+        self.register_buffer(STATED, torch.tensor(self._stated, device="cpu"))
 
     # ---- what each layer says -----------------------------------------------------------------
 
@@ -115,20 +115,23 @@ class RuleLayer(nn.Module, ABC):
             return made if lowered or made.dtype == tensor.dtype else tensor.to(made.device)
 
         super()._apply(placed, recurse)  # type: ignore[no-untyped-call]
-        floats = [one for one in self.buffers(recurse=False) if one.is_floating_point()]
-        if not lowered and any(one.dtype != torch.float64 for one in floats):
-            self._restore_precision()
+        if self.rules.device.type != "meta":
+            self._restore()
         self._prepare()
         return self
 
-    def _restore_precision(self) -> None:
-        """Give fixed numbers all their digits again, after a device that has not so many."""
+    def _restore(self) -> None:
+        """Give fixed numbers their values again.
+
+        A device may have fewer digits, and `to_empty` leaves whatever is in memory.
+        """
+        self._buffers[STATED] = torch.tensor(self._stated, device=self.rules.device)
 
     def _prepare(self) -> None:
         """Make what is computed once by NumPy now, not while torch records a graph."""
         if self.rules.device.type == "meta":
             return
-        with torch.no_grad(), torch.inference_mode(False):
+        with torch.no_grad(), torch.inference_mode(False), on_cpu():
             for dtype in (torch.float32, working_dtype(self.rules.device)):
                 like = torch.empty(0, dtype=dtype, device=self.rules.device)
                 x = like.new_zeros(1, self.input_size) if self.input_size else None
@@ -143,7 +146,7 @@ class RuleLayer(nn.Module, ABC):
     ) -> None:
         """As of any module, but a checkpoint made under other rules is refused."""
         stated, errors = state_dict.get(f"{prefix}{STATED}"), rest[-1]
-        own = self.rules.cpu()
+        own = torch.tensor(self._stated, device="cpu")
         if stated is not None and not torch.equal(stated.to("cpu", own.dtype), own):
             errors.append(
                 f"the checkpoint was made under other rules than this {type(self).__name__}"
@@ -163,6 +166,14 @@ def _cast_by(
         return None
     double = fn(torch.empty(0, dtype=torch.float64, device=device))
     return None if double.dtype == torch.float64 else double.dtype
+
+
+def on_cpu() -> torch.device:
+    """A context in which numbers of NumPy's become tensors of the CPU.
+
+    Networks are often made under another default device, such as `meta`, which has no numbers.
+    """
+    return torch.device("cpu")
 
 
 def working_dtype(device: torch.device) -> torch.dtype:

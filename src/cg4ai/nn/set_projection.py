@@ -133,10 +133,15 @@ class _Inward(torch.autograd.Function):
     Else members that begin outside would learn nothing.
     """
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, z: Tensor, low: Tensor, high: Tensor) -> Tensor:
-        ctx.save_for_backward(z, low, high)
+    def forward(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
         return torch.clamp(z, low, high)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)  # apart from `forward`, as `torch.func` asks for
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

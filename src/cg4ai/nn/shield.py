@@ -27,7 +27,7 @@ from cg4ai.nn.anchoring import (
 )
 from cg4ai.nn.blending import Blend, Place, Rounding
 from cg4ai.nn.layer_rules import Given, check_rules, find_width
-from cg4ai.nn.rule_layer import OUTPUT_DTYPES, RuleLayer, working_dtype
+from cg4ai.nn.rule_layer import OUTPUT_DTYPES, RuleLayer, on_cpu, working_dtype
 from cg4ai.rules.guards import FunctionRules
 from cg4ai.rules.regions import Region
 
@@ -67,10 +67,13 @@ class Shield(RuleLayer):
         if not kept:
             raise InvalidInput("a Shield needs one rule or more", code="empty")
         size = find_width([*kept, *inside], output_size)
-        guards = build_guards(kept, region=region, output_size=size)
-        place = guards[0].region
-        before = Within.of(inside, input_size=place.size, output_size=size)
-        found = choose_anchor(guards, before, given=anchor, reference=reference, output_size=size)
+        with on_cpu():
+            guards = build_guards(kept, region=region, output_size=size)
+            place = guards[0].region
+            before = Within.of(inside, input_size=place.size, output_size=size)
+            found = choose_anchor(
+                guards, before, given=anchor, reference=reference, output_size=size
+            )
         super().__init__(
             input_size=0 if place is ANYWHERE else place.size,
             output_size=size,
@@ -177,9 +180,10 @@ class Shield(RuleLayer):
             self.anchor, self.room, self._constant = found, room, found.is_constant
             free = all(map(is_free_of_inputs, self.guards))
             self.needs_input = not (found.is_constant and free)
-            self._restore_precision()
+            self._restore()
 
-    def _restore_precision(self) -> None:
+    def _restore(self) -> None:
+        super()._restore()
         device = self.rules.device
         for name, array in (("slopes", self.anchor.slopes), ("offsets", self.anchor.offsets)):
             own = torch.tensor(array, dtype=working_dtype(device), device=device)
@@ -206,6 +210,8 @@ class Shield(RuleLayer):
             lines.append(f"- {one.name} ({rows} row{'s' * (rows != 1)}) holds {place}")
         if self.within.names:
             lines.append(f"- {' and '.join(self.within.names)}: kept where y keeps it")
+        if any(not one.everywhere for one in self.guards):
+            lines.append("Inputs outside a region, or with NaN: its rules are left alone there.")
         lines.append(
             f"Established by closed form: a {how} anchor keeps every rule there, with room "
             f"{self.room:.3g} of its size, and outputs are moved towards it until they do."

@@ -194,15 +194,17 @@ class Guard:
         """(..., n, L): the share of the anchor by which rules are kept after rounding as well.
 
         Outputs (..., n, r) are rounded by a share `unit` of their size, and each rule by as much of
-        the sizes of its terms. An anchor that leaves less than four times that is no help: going a
-        long way towards it would still prove nothing.
+        the sizes of its terms, which at a share s are no larger than (1 - s) times those of the
+        outputs and s times those of the anchor. An anchor that leaves less than four times that is
+        no help: going a long way towards it would still prove nothing.
         """
         own, room = (self.rules.slack(inputs, one) for one in (outputs, anchor))
-        # what lies between both is no larger than the larger of them
-        margin = unit * self.rules.term_sizes(inputs, torch.maximum(outputs.abs(), anchor.abs()))
-        wanted = torch.where(room >= ROOMY * margin, margin, 0.0)
-        short = (own < wanted) & (room > own)
-        share = torch.where(short, (wanted - own) / torch.where(short, room - own, 1.0), 0.0)
+        here, there = (unit * self.rules.term_sizes(inputs, one) for one in (outputs, anchor))
+        roomy = room >= ROOMY * torch.maximum(here, there)
+        lacks = torch.where(roomy, here, 0.0) - own
+        gains = room - own + torch.where(roomy, here - there, 0.0)
+        short = (lacks > 0) & (room > own)
+        share = torch.where(short, lacks / torch.where(short, gains, 1.0), 0.0)
         return self._there(share.clamp_max(1.0), inputs, inside)
 
     def _aim(self, like: Tensor) -> Tensor:

@@ -175,7 +175,9 @@ class QuadraticRules(NormalFormDefaults):
 
     def _squares(self, outputs: Tensor, along: Tensor) -> Tensor:
         """(..., n, r), (..., n, L k) -> (..., n, L)."""
-        summed = along.square().reshape(*along.shape[:-1], len(self), -1).sum(-1)
+        # -1 for the last would not do: there may be no rows
+        shape = (*along.shape[:-1], len(self), along.shape[-1] // len(self))
+        summed = along.square().reshape(shape).sum(-1)
         return summed + outputs.square() @ self._on(outputs)["rest"]
 
     def _left(self, outputs: Tensor, along: Tensor) -> Tensor:

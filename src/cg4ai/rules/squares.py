@@ -17,7 +17,6 @@ from cg4ai.records import Array
 EPSILON = float(np.finfo(np.float64).eps)
 # of what a factor misses, entry by entry, relative to sqrt(S_ii S_jj): more is no rounding
 ROUNDING = 1e-12
-SPLITTER = 2.0**27 + 1  # halves the digits of a float64
 RANGE = 2.0**-400, 2.0**400  # of diagonals: beyond, products of entries leave the range of float64
 
 
@@ -99,24 +98,39 @@ def _cholesky(scaled: Array) -> Array:
         if not len(left) or left[pivot, pivot] <= least:
             break
         column = left[:, pivot] / np.sqrt(left[pivot, pivot])
-        left = left - np.outer(column, column)
+        left -= np.outer(column, column)
         left[pivot], left[:, pivot] = 0.0, 0.0
         columns.append(column)
     return np.array(columns).T if columns else np.zeros((len(scaled), 0))
 
 
 def _residual(scaled: Array, root: Array) -> Array:
-    """`scaled - root root'` in twice the digits, so that an exact factor leaves nothing."""
+    """`scaled - root root'` in twice the digits, so that an exact factor leaves nothing.
+
+    The root is cut into slices of so few digits that sums of their products are exact in float64,
+    and matrix products can take them; what is below the third slice needs no such care.
+    """
+    first, second, third, below = _slice_digits(root)
     total, low = scaled.copy(), np.zeros_like(scaled)
-    for column in root.T:
-        product = np.outer(column, column)
-        high = SPLITTER * column
-        high = high - (high - column)
-        tail = column - high
-        cross = np.outer(high, tail)
-        error = ((np.outer(high, high) - product) + cross + cross.T) + np.outer(tail, tail)
-        summed = total - product
-        back = summed - total
-        low += ((total - (summed - back)) - (product + back)) - error
-        total = summed
-    return np.asarray(total + low)
+    for one, other in ((first, first), (first, second), (first, third), (second, second)):
+        product = one @ other.T
+        for part in [product] if one is other else [product, product.T]:
+            summed = total - part
+            back = summed - total
+            low += (total - (summed - back)) - (part + back)
+            total = summed
+    mixed = second @ (third + below).T + first @ below.T
+    rest = (third + below) @ (third + below).T
+    return np.asarray(total + (low - (mixed + mixed.T + rest)))
+
+
+def _slice_digits(root: Array) -> tuple[Array, Array, Array, Array]:
+    """Three slices of the root (r, k), each row in units of its own, and what they leave."""
+    digits = (53 - int(np.ceil(np.log2(max(1, root.shape[1]))))) // 2 - 1
+    unit = np.frexp(np.abs(root).max(axis=1, initial=0.0))[1][:, None]
+    slices, left = [], root
+    for number in (1, 2, 3):
+        part = np.ldexp(np.rint(np.ldexp(left, number * digits - unit)), unit - number * digits)
+        slices.append(part)
+        left = left - part  # exact: both are multiples of the last digit of the root
+    return slices[0], slices[1], slices[2], left

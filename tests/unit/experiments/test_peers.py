@@ -10,7 +10,7 @@ import torch
 from scipy.optimize import linprog, minimize
 
 import experiments.peers.__main__ as command
-from experiments.peers import boosters, tables
+from experiments.peers import boosters, layers, tables
 from experiments.peers.__main__ import main
 from experiments.peers.cells import Cell
 from experiments.peers.cones import Cones, Ellipsoid
@@ -21,6 +21,7 @@ from experiments.peers.quadratic import generated, loaded
 from experiments.peers.quadratic_peers import Dc3, HardNet, robust_rule
 from experiments.peers.report import SECTIONS, saved, stored, write_report
 from experiments.peers.studies import Asked
+from experiments.peers.training import Recipe
 
 
 def test_projections_agree_with_slsqp():
@@ -79,6 +80,28 @@ def test_layers_keep_equalities_and_hardnet_all_rules(problem, kind):
         broken = problem.violation(layer(torch.as_tensor(points)), points)
     assert broken["equality"] < 1e-10
     assert kind is Dc3 or broken["inequality"] < 1e-10
+
+
+def test_networks_behind_our_layers_keep_the_rules_of_the_tasks(problem):
+    torch.manual_seed(0)
+    points = problem.searched(0, count=200)
+    module = layers.shielded(problem).double()
+    with torch.no_grad():
+        broken = problem.violation(module(torch.as_tensor(points)), points)
+    assert broken["inequality"] == 0
+    assert broken["equality"] < 1e-11
+    for equality in (False, True):
+        task = convex_task(0, equality=equality)
+        module = layers.behind_layers(task).double()
+        with torch.no_grad():
+            found = module(torch.as_tensor(task.searched(0)[:500]))
+        broken = task.violation(found.numpy())
+        assert broken["inequality"] == 0
+        assert broken["equality"] < 1e-12
+    band = piecewise("inner")
+    outcome = layers.piecewise(band, Recipe(steps=2), layers.LAYER, 0)
+    assert outcome.kept
+    assert outcome.figures["inequality"] == outcome.figures["inequality_single"] == 0
 
 
 def test_labels_of_the_convex_task_keep_its_rules_and_data_are_refused_if_missing(tmp_path):

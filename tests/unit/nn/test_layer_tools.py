@@ -18,7 +18,7 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from cg4ai.nn import Completion, OutputSet, SequentialWithInput, Shield, rule_layer
+from cg4ai.nn import Completion, OutputSet, SequentialWithInput, Shield, rule_layer, shield
 from cg4ai.rules import (
     AffineBound,
     Box,
@@ -305,11 +305,50 @@ def test_precision_comes_back_with_the_device(monkeypatch: pytest.MonkeyPatch) -
     layer = Shield(Linear(None, [3.0, 7.0], 0.1, "<="), anchor=[1 / 300, 1 / 700])
     exact = layer.anchor_offsets.clone()
     with monkeypatch.context() as patch:
-        patch.setattr(rule_layer, "working_dtype", lambda device: torch.float32)
+        for module in (rule_layer, shield):
+            patch.setattr(module, "working_dtype", lambda device: torch.float32)
         layer._apply(lambda tensor: tensor)
         assert layer.anchor_offsets.dtype == torch.float32
     layer.to("cpu")
     assert torch.equal(layer.anchor_offsets, exact)
+
+
+@each_layer
+def test_made_under_another_default_device(name: str) -> None:
+    """As libraries do that load large networks: without memory, which comes later."""
+    x, wanted = inputs(30), model(name)
+    layer, width, _ = LAYERS[name]
+    with torch.device("meta"):
+        made = SequentialWithInput(nn.Linear(3, width), nn.Tanh(), nn.Linear(width, width), layer())
+    made.to_empty(device="cpu").load_state_dict(wanted.state_dict())
+    assert torch.equal(made(x), wanted(x))
+    emptied = model(name).to_empty(device="cpu")
+    emptied.load_state_dict({k: v for k, v in wanted.state_dict().items() if k[0] != "3"}, False)
+    assert torch.equal(emptied(x), wanted(x))
+    moved = model(name).to("meta")
+    moved.load_state_dict(wanted.state_dict(), assign=True)
+    assert torch.equal(moved(x), wanted(x))
+
+
+@each_layer
+def test_functional_transforms(name: str) -> None:
+    own, x = model(name), inputs(20)
+    values = dict(own.named_parameters())
+    found = torch.func.grad(lambda w: torch.func.functional_call(own, w, (x,)).square().sum())(
+        values
+    )
+    own(x).square().sum().backward()
+    for key, one in own.named_parameters():
+        torch.testing.assert_close(found[key], one.grad)
+
+
+def test_used_first_for_predictions_and_then_trained() -> None:
+    for name in LAYERS:
+        own, x = model(name), inputs(20)
+        with torch.inference_mode():
+            own(x)
+        own(x).square().sum().backward()
+        assert all(torch.isfinite(one.grad).all() for one in own.parameters())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU of NVIDIA's")

@@ -190,6 +190,8 @@ def test_gradients_and_odd_numbers_of_completions() -> None:
     z = outputs(10, 2, torch.float32)
     y = layer(z, x[:1].detach().expand(10, 1))
     assert torch.isfinite(y).all()
+    assert torch.isnan(layer(z, torch.full((10, 1), torch.nan))).all()
+    assert "Where x has NaN" in layer.guarantee()
 
 
 def test_a_network_trained_through_a_completion() -> None:

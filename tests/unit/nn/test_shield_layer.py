@@ -26,6 +26,7 @@ from cg4ai.rules import (
     Linear,
     Margin,
     Monotone,
+    Ordered,
     Probability,
     Quadratic,
     Range,
@@ -218,6 +219,30 @@ def test_any_number_of_leading_axes() -> None:
     assert layer(y[:0], x[:0]).shape == (0, 4, 2)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rows_at_all(kind: str) -> None:
+    one = case(kind, 3, 2)
+    layer = made(one)
+    y = torch.zeros(0, 3, requires_grad=True)
+    kept = layer(y, torch.zeros(0, one.region.size))
+    kept.sum().backward()
+    assert kept.shape == y.grad.shape == (0, 3)
+
+
+def test_an_anchor_of_another_size_moves_outputs_no_further_than_they_need() -> None:
+    """Orders name no size: the anchor's steps are large beside outputs of small units."""
+    layer = Shield(Ordered(), output_size=200)
+    y = 1e-4 * torch.randn(50, 200, generator=torch.Generator().manual_seed(0))
+    kept = layer(y)
+    assert (kept.diff(dim=-1) >= 0).all()
+    theta = (y[:, :-1] - y[:, 1:]).amax(-1, keepdim=True) / torch.as_tensor(
+        np.diff(layer.anchor.offsets).min()
+    )
+    step = (theta / (1 + theta)) * torch.as_tensor(layer.anchor.offsets)
+    exact = y.double() * (1 - theta / (1 + theta)) + step
+    assert (kept.double() - exact).abs().max() <= 1e-4 * exact.abs().max()
+
+
 def test_without_the_input_rules_hold_everywhere_and_with_it_in_their_region() -> None:
     layer = Shield(Linear(Box([0.0], [1.0]), [1.0], 1.0, "<="))
     y, x = torch.full((2, 1), 5.0), torch.tensor([[0.5], [2.0]])
@@ -226,6 +251,17 @@ def test_without_the_input_rules_hold_everywhere_and_with_it_in_their_region() -
     assert kept[0] <= 1
     assert kept[1] == 5
     assert "Called without x" in layer.guarantee()
+
+
+def test_inputs_outside_the_region_or_not_a_number_are_left_alone_and_the_words_say_so() -> None:
+    layer = Shield(Linear(Box([0.0], [1.0]), [1.0], AffineBound(1.0, [1.0]), "<="))
+    y, x = torch.full((4, 1), 5.0), torch.tensor([[0.5], [2.0], [torch.nan], [torch.inf]])
+    assert layer(y, x)[:, 0].tolist()[1:] == [5.0, 5.0, 5.0]
+    assert layer(y, x)[0] <= 1.5
+    assert "outside a region, or with NaN" in layer.guarantee()
+    everywhere = Shield(Linear(None, [1.0], 1.0, "<="))
+    assert "outside a region" not in everywhere.guarantee()
+    assert everywhere(y, x).max() <= 1
 
 
 def test_an_input_that_rounding_put_outside_counts_as_inside() -> None:

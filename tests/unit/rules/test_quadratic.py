@@ -21,7 +21,7 @@ from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.proofs import find_affine_rules
-from cg4ai.rules import Ball, Box, Quadratic
+from cg4ai.rules import Ball, Box, Quadratic, squares
 from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region
@@ -320,3 +320,21 @@ def test_sizes_are_checked_and_no_affine_form_is_pretended() -> None:
         requirement.check(2, 2)
     with raises(InvalidInput, "unsupported"):
         find_affine_rules(requirement, output_size=3)
+
+
+@pytest.mark.parametrize("spread", [0, 8])
+@pytest.mark.parametrize("rank", [1, 4, 9])
+def test_what_a_factor_misses_is_found_in_twice_the_digits(rank: int, spread: float) -> None:
+    rng = np.random.default_rng(rank)
+    root = rng.normal(size=(9, rank)) * 10.0 ** rng.uniform(-spread, 0, (9, rank))
+    square = root @ root.T
+    missed = squares._residual(square, root)
+    for i, j in np.ndindex(9, 9):
+        terms = [
+            Fraction(a) * Fraction(b)
+            for a, b in zip(root[i].tolist(), root[j].tolist(), strict=True)
+        ]
+        exact = float(Fraction(square.item(i, j)) - sum(terms))
+        assert missed.item(i, j) == pytest.approx(exact, rel=1e-9, abs=1e-30)
+    whole = np.rint(8 * root)
+    assert not squares._residual(whole @ whole.T, whole).any()
