@@ -10,10 +10,8 @@ import numpy as np
 
 from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.separation import is_exact_search
-from cg4ai.colgen.separation.mip import get_linear_rules
 from cg4ai.errors import InvalidInput, check_names
 from cg4ai.layout import Layout
-from cg4ai.members.relu import check_members
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Architecture, Members, Pricer, Wrapping
 from cg4ai.records import Array, IntArray
@@ -165,6 +163,9 @@ def check_exact_separation(problem: CompiledProblem) -> None:
     exact = [one for one in problem.requirements if is_exact_search(one)]
     if not exact:
         return
+    from cg4ai.colgen.separation.mip import get_linear_rules
+    from cg4ai.members.relu import check_members
+
     for requirement in exact:
         get_linear_rules(requirement, problem.layout.output_size)
     for one in _architectures(problem):

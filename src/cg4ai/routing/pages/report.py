@@ -17,9 +17,8 @@ from cg4ai.routing.demands.scaling import (
     real_figures,
 )
 from cg4ai.routing.network.description import restore_instance
-from cg4ai.routing.operate.later_traffic import OURS, describe_judged_traffic, make_rows
-from cg4ai.routing.pages.chapters import write_chapters
 from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
+from cg4ai.routing.pages.judged_traffic import OURS, describe_judged_traffic, make_rows
 from cg4ai.routing.prove.attack import FEASIBLE
 
 MIXES_SAID = {
@@ -62,6 +61,11 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
         "speed": Section("Speed", tuple(format_speed(summary))),
     }
     demands = number_of(summary["demands"], "demand")
+    chapters = tuple(sections.values())
+    if saved is not None:
+        from cg4ai.routing.pages.chapters import write_chapters  # draws, with matplotlib
+
+        chapters = tuple(write_chapters(saved, **sections))
     return Story(
         title=f"Router of {summary['network']}: {demands}, up to "
         f"{number_of(summary['paths'], 'path')} each",
@@ -79,7 +83,7 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
             wording.describe_closing(summary, describe_mixture(summary)),
         ),
         remarks=(*wording.list_remarks(summary), *([] if saved is None else [OUTSIDE])),
-        sections=tuple(sections.values() if saved is None else write_chapters(saved, **sections)),
+        sections=chapters,
         trained=tuple(_trained(summary)),
         blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
