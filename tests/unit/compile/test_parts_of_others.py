@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from raising import raises
 X = np.linspace(-1, 1, 12).reshape(6, 2)
 
 
-def problem(*requirements: InputRule, start: tuple = ()) -> Problem:
+def problem(*requirements: Any, start: Any = ()) -> Problem:
     members = ConstantMembers([[1.0]], 2)
     return Problem(
         objective=Supervised(X, X[:, :1], "squared", "mixture"),
