@@ -131,15 +131,19 @@ def entry_point(tree: Path, command: list[str]) -> list[str]:
     return ["-m", "cg4ai", *command]
 
 
-def call(tree: Path, arguments: list[str], limit_s: float = 600.0) -> tuple[int, str]:
-    """Exit code and errors of Python with these arguments, by the code of a tree and one thread."""
+def environment_of(tree: Path) -> dict[str, str]:
+    """In which Python runs the code of a tree with one thread."""
     search = [tree / "src", tree, *filter(Path.is_dir, [tree / "checker" / "src"])]
     one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    environment = {**os.environ, **one, "PYTHONPATH": os.pathsep.join(map(str, search))}
+    return {**os.environ, **one, "PYTHONPATH": os.pathsep.join(map(str, search))}
+
+
+def call(tree: Path, arguments: list[str], limit_s: float = 600.0) -> tuple[int, str]:
+    """Exit code and errors of Python with these arguments, by the code of a tree and one thread."""
     try:
         ended = subprocess.run(
             [sys.executable, *arguments],
-            env=environment,
+            env=environment_of(tree),
             cwd=tree,
             capture_output=True,
             text=True,

@@ -4,8 +4,14 @@
 
 Per package: files, lines, calls of `getattr` and `hasattr` (those on users' own objects included),
 modules that a single other one imports. Of the whole: public names at the top, settings, words of
-documentation, texts of errors that tests match, and our own modules that a fit, a route and the
-checker load. What is loaded is measured in a process of its own, by the code of that tree.
+documentation, texts of errors that tests match, files that the walks of docs/architecture.md name,
+and our own modules that a fit, a route and the checker load. What is loaded is measured in a
+process of its own, by the code of that tree.
+
+A probe is `getattr` or `hasattr` with the name of a field or method that a class of ours declares,
+on anything but `self`: an upper bound of those on our own types, since data frames have `columns`
+and `index`, too. A ladder is a function that asks three times or more which of our classes one
+thing is.
 """
 
 from __future__ import annotations
@@ -98,6 +104,63 @@ def measure_parts(tree: Path) -> dict[str, Counter[str]]:
     return parts
 
 
+def sources_of(tree: Path) -> list[ast.Module]:
+    """The packages alone, without the experiments."""
+    modules = modules_of(tree)
+    own = [path for name, path in modules.items() if name.startswith("cg4ai")]
+    return [ast.parse(path.read_text(encoding="utf-8")) for path in own]
+
+
+def measure_wiring(tree: Path) -> dict[str, str]:
+    """How often the code asks what a thing is, instead of knowing."""
+    sources = sources_of(tree)
+    classes = [node for one in sources for node in ast.walk(one) if isinstance(node, ast.ClassDef)]
+    names = {kind.name for kind in classes}
+    members = [one for kind in classes for one in kind.body]
+    declared = {one.name for one in members if isinstance(one, ast.FunctionDef)}
+    fields = [one.target for one in members if isinstance(one, ast.AnnAssign)]
+    declared |= {one.id for one in fields if isinstance(one, ast.Name)}
+    found: Counter[str] = Counter()
+    for source in sources:
+        for node in ast.walk(source):
+            if isinstance(node, ast.Call):
+                found["probes of declared names"] += _is_probe(node, declared)
+                found["isinstance"] += _is_call_of(node, "isinstance")
+                found["isinstance of our own classes"] += bool(_asked_of(node, names))
+            elif isinstance(node, ast.FunctionDef):
+                calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+                asked = Counter(filter(None, (_asked_of(one, names) for one in calls)))
+                found["ladders of isinstance"] += sum(count >= 3 for count in asked.values())
+    return {name: str(found[name]) for name in found}
+
+
+def _is_call_of(node: ast.Call, *names: str) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _is_probe(node: ast.Call, declared: set[str]) -> bool:
+    if not _is_call_of(node, "getattr", "hasattr") or len(node.args) < 2:
+        return False
+    thing, name = node.args[:2]
+    known = isinstance(name, ast.Constant) and name.value in declared
+    return known and ast.unparse(thing) != "self"
+
+
+def _asked_of(node: ast.Call, classes: set[str]) -> str:
+    """What is asked whether it is of our classes; empty if nothing is."""
+    if not _is_call_of(node, "isinstance"):
+        return ""
+    kinds = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
+    return ast.unparse(node.args[0]) if kinds & classes else ""
+
+
+def count_walk(tree: Path, walk: str) -> str:
+    """Files that a walk of docs/architecture.md names."""
+    page = (tree / "docs/architecture.md").read_text(encoding="utf-8")
+    part = page.partition(f"<!-- walk: {walk} -->")[2].partition("<!-- end -->")[0]
+    return str(len(set(re.findall(r"`([\w/]+\.py)`", part))))
+
+
 def fields_of(tree: Path, names: tuple[str, ...]) -> int:
     """Annotated fields of the classes of these names, wherever they stand."""
     count = 0
@@ -142,11 +205,14 @@ def measure_whole(tree: Path) -> dict[str, str]:
         "words of documentation": str(sum(len(p.read_text().split()) for p in pages)),
         "pages of documentation": str(len(pages)),
         "texts of errors that tests match": str(sum(text.count("match=") for text in tests)),
+        "files in the walk of a routing run": count_walk(tree, "routing"),
+        "files in the walk of a fit": count_walk(tree, "fit"),
         "modules that a fit loads": loaded(tree, FIT),
         "modules that a route loads": loaded(tree, ROUTE),
         "modules that the checker loads": loaded(tree, CHECK),
     }
-    return figures | {name: str(fields_of(tree, kinds)) for name, kinds in SETTINGS.items()}
+    settings = {name: str(fields_of(tree, kinds)) for name, kinds in SETTINGS.items()}
+    return figures | measure_wiring(tree) | settings
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cg4ai.apps.explanations import ListedSlack, listed_slack
-from cg4ai.apps.explorer import FOOT, listed_data, model_page
+from cg4ai.apps.explorer import describe_page, listed_data, model_page
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.rules import Margin, Probability
 from experiments.digits.evaluate import TOLERANCE
@@ -35,7 +35,7 @@ def explorer(
             "title": "Digits, recognised under rules",
             "about": f"{len(ensemble)} small networks in the mixture; an image is {SIDE} x {SIDE} "
             "pixels between 0 and 1.",
-            "foot": FOOT.format(name=name) + missing,
+            "foot": describe_page(name) + missing,
             "form": {"kind": "pixels", "side": SIDE},
             "outputs": {
                 "kind": "classes",

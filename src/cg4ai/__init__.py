@@ -81,7 +81,12 @@ else:
         ],
         shown=["__version__"],
         moved={
-            "cg4ai.data": ["Batches", "fit_with_requirements", "predict_frame", "transformed"],
+            "cg4ai.data": [
+                "Batches",
+                "fit_with_requirements",
+                "predict_frame",
+                ("transformed", "transform_requirement"),
+            ],
             "cg4ai.rules": [
                 "AffineBound",
                 "AffineCoefficients",

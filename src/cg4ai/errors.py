@@ -135,6 +135,17 @@ class FitWarning(UserWarning):
     """
 
 
+def refuse_incomplete(part: object, names: Iterable[str], base: str) -> None:
+    """Refuse a part of another package that lacks attributes, before it is used."""
+    absent = [name for name in names if not hasattr(part, name)]
+    if absent:
+        raise InvalidInput(
+            f"{type(part).__name__} lacks {', '.join(absent)}: derive it from {base} and write "
+            "what is missing",
+            code="type",
+        )
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` (did you mean 'x'?)` for the closest of the first known words, or an empty string."""
     if len(word) > 100:  # nobody meant that, and the search takes the square of the length

@@ -17,16 +17,21 @@ def lazy_exports(
     *,
     submodules: Sequence[str] = (),
     shown: Sequence[str] = (),
-    moved: Mapping[str, Sequence[str]] | None = None,
+    moved: Mapping[str, Sequence[str | tuple[str, str]]] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The `__getattr__` and `__dir__` of a package whose names live in the modules of `homes`.
 
     `homes` maps each module to the names that it gives. `dir` shows these, the `submodules` and
     what else is `shown`. `moved` maps the new public home of names that left this package to
-    them: they are still found, with a DeprecationWarning.
+    them, as (former, new) where the name changed, too: they are still found, with a
+    DeprecationWarning.
     """
     home_of = {name: module for module, names in homes.items() for name in names}
-    new_home_of = {name: home for home, names in (moved or {}).items() for name in names}
+    new_home_of: dict[str, tuple[str, str]] = {}
+    for home, left in (moved or {}).items():
+        for one in left:
+            former, new = (one, one) if isinstance(one, str) else one
+            new_home_of[former] = (home, new)
 
     def find(name: str) -> Any:
         if name in home_of:
@@ -36,14 +41,14 @@ def lazy_exports(
         if name in submodules:
             return import_module(f"{package}.{name}")
         if name in new_home_of:
-            home = new_home_of[name]
+            home, new = new_home_of[name]
             warnings.warn(
                 f"{package}.{name} has moved and will be removed in {REMOVED_IN}: "
-                f"use `from {home} import {name}`",
+                f"use `from {home} import {new}`",
                 DeprecationWarning,
                 stacklevel=2,
             )
-            return getattr(import_module(home), name)
+            return getattr(import_module(home), new)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     def names() -> list[str]:

@@ -12,6 +12,7 @@ from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
     from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
+    from cg4ai.apps.explorer import describe_page, export_page_program, render_explorer
     from cg4ai.apps.folders import (
         ALL_ARCS,
         ARRAYS,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     )
     from cg4ai.apps.runner import perform
     from cg4ai.extras import import_optional
+    from cg4ai.pages.program import array_data
     from cg4ai.parallel import iterate_as_completed
     from cg4ai.settings import (
         MOST_UNITS,
@@ -61,6 +63,7 @@ else:
         __name__,
         {
             "cg4ai.apps.csv_tables": ["CsvTable", "format_list", "read_csv"],
+            "cg4ai.apps.explorer": ["describe_page", "export_page_program", "render_explorer"],
             "cg4ai.apps.folders": [
                 "ALL_ARCS",
                 "ARRAYS",
@@ -93,6 +96,7 @@ else:
                 "solve_plainly",
             ],
             "cg4ai.apps.runner": ["perform"],
+            "cg4ai.pages.program": ["array_data"],
             "cg4ai.extras": ["import_optional"],
             "cg4ai.parallel": ["iterate_as_completed"],
             "cg4ai.settings": [
@@ -133,11 +137,14 @@ __all__ = [
     "TrainedModel",
     "TrainingOutcome",
     "TrainingTask",
+    "array_data",
     "check_application",
     "check_same",
     "complete",
     "describe_mixture",
+    "describe_page",
     "device_setting",
+    "export_page_program",
     "format_list",
     "get_asked_settings",
     "hidden_setting",
@@ -147,6 +154,7 @@ __all__ = [
     "perform",
     "read_csv",
     "register",
+    "render_explorer",
     "seed_setting",
     "setting",
     "solve_plainly",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from cg4ai.apps.explanations import ListedSlack
 from cg4ai.apps.folders import load_trained
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.export import export_program
+from cg4ai.ensemble.export import ThetaModule, export_program
 from cg4ai.errors import InvalidInput
 from cg4ai.pages.page import read_asset, render_page
 from cg4ai.pages.program import array_data, pack_program
@@ -28,10 +28,6 @@ from cg4ai.runs.folder import Run
 
 MEGABYTE = 1_000_000
 MOST_MB = 5.0  # of one file, where nobody says otherwise
-FOOT = (
-    "Made by cg4ai from {name}. All numbers are computed in this page in double precision; nothing "
-    "is sent anywhere."
-)
 OUTPUTS, RULES = (
     0,
     3,
@@ -62,13 +58,32 @@ def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[
         "program": pack_program(export_program(module, ensemble.input_size, rows=1)),
         "shielded": bool(ensemble.guards),
     }
+    return render_explorer("model", {**data, **further})
+
+
+def render_explorer(kind: Literal["model", "router"], data: Mapping[str, Any]) -> str:
+    """The page of this kind as one HTML file; `data["title"]` is its title."""
     return render_page(
         str(data["title"]),
-        read_asset("model.html"),
-        styles=["model.css"],
-        scripts=["program.js", "model.js"],
-        data={**data, **further},
+        read_asset(f"{kind}.html"),
+        styles=[f"{kind}.css"],
+        scripts=["program.js", f"{kind}.js"],
+        data=data,
     )
+
+
+def describe_page(name: str) -> str:
+    """The last line of a page that was made from the run of this name."""
+    return (
+        f"Made by cg4ai from {name}. All numbers are computed in this page in double precision; "
+        "nothing is sent anywhere."
+    )
+
+
+def export_page_program(ensemble: Ensemble) -> dict[str, Any]:
+    """What a page computes by itself: outputs, and how far the shield moved them."""
+    module = ThetaModule(ensemble.to("cpu").as_module())
+    return pack_program(export_program(module, ensemble.input_size, rows=1))
 
 
 def is_pointwise(rule: Requirement) -> bool:

@@ -23,13 +23,13 @@ from cg4ai.colgen.result import Result
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.records import Certification, Totals
 from cg4ai.records import Array, IntArray, IterationRecord
 from cg4ai.rules import Requirement
 from cg4ai.runs.folder import Run
 from cg4ai.settings import Settings
 
 if TYPE_CHECKING:
+    from cg4ai.proofs.records import Certification, Totals
     from cg4ai.report.story import SavedRun, Story
 
 

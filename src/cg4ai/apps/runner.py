@@ -42,7 +42,6 @@ from cg4ai.parallel import use_own_stream
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.report.terminal import UNBROKEN, render_text
 from cg4ai.report.wording import outcome_in_numbers
-from cg4ai.report.write import try_write_report
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.settings import MOST_THREADS, CheckedSettings, RunOptions, Settings
@@ -235,6 +234,7 @@ def perform(
 
     With `report` and a folder, what came out is also written as a page, report.html.
     """
+
     import torch
 
     get_registration(app.name)  # what nobody could read is refused before anything is trained
@@ -281,6 +281,8 @@ def perform(
             cut=preparing.cut,
         )
         if run is not None and outcome.evaluation is not None:
+            from cg4ai.report.write import try_write_report
+
             with Review(say=screen.message, what="writing").stage("the report"):
                 fault = try_write_report(run.folder, app, wanted=report)
             outcome = replace(outcome, unreported=fault)

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     )
     from cg4ai.colgen.separation.radius import largest_radius
     from cg4ai.colgen.state import RunState
+    from cg4ai.colgen.tolerances import get_cut_tolerance
     from cg4ai.layout import Layout
     from cg4ai.objectives import (
         AnyObjective,
@@ -127,6 +128,7 @@ else:
             "cg4ai.colgen.pricing.exact.stumps": ["StumpPricer"],
             "cg4ai.colgen.pricing.gradient.cuda_graphs": ["NotRecorded", "train_captured"],
             "cg4ai.colgen.pricing.gradient.losses": ["attack_tolerance"],
+            "cg4ai.colgen.tolerances": ["get_cut_tolerance"],
             "cg4ai.colgen.pricing.gradient.pricer": ["GradientPricer"],
             "cg4ai.colgen.pricing.gradient.training": ["Pause", "Training", "train"],
             "cg4ai.colgen.pricing.probes": ["Probe"],
@@ -228,6 +230,7 @@ __all__ = [
     "derive_seed",
     "draws_on_any_device",
     "generator",
+    "get_cut_tolerance",
     "largest_radius",
     "predictions",
     "region_violations",

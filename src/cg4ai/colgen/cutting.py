@@ -99,7 +99,7 @@ def _search(
     run: RunState, ensemble: Ensemble, step: int, job: str, *, thorough: bool
 ) -> SeparationStep:
     settings, started = run.settings, clock.now()
-    tolerance = tolerances.FEASIBILITY_TOLERANCE - settings.row_margin / 2
+    tolerance = tolerances.get_cut_tolerance(settings)
     result = SeparationStep()
     for number, requirement in enumerate(run.problem.requirements):
         if requirement.region is None:

@@ -10,10 +10,8 @@ import numpy as np
 
 from cg4ai.colgen.pricing.defaults import iterate_pricers
 from cg4ai.colgen.separation import is_exact_search
-from cg4ai.colgen.separation.mip import get_linear_rules
-from cg4ai.errors import InvalidInput, check_names
+from cg4ai.errors import InvalidInput, check_names, refuse_incomplete
 from cg4ai.layout import Layout
-from cg4ai.members.relu import check_members
 from cg4ai.objectives import AnyObjective, Objective, Supervised
 from cg4ai.protocols import Architecture, Members, Pricer, Wrapping
 from cg4ai.records import Array, IntArray
@@ -27,6 +25,12 @@ if TYPE_CHECKING:
     from cg4ai.compile.compiled import CompiledProblem
 
 LONGEST_RULE_NAME = 300  # what a certificate takes
+# what base classes cannot have a default for, of rules and members of other packages
+RULE_METHODS = ("check", "rows", "describe")
+MEMBER_ATTRIBUTES = (
+    *("kind", "device", "input_size", "output_size"),
+    *("outputs", "take", "to", "state"),
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Problem:
                 )
         d, r = self.objective.inputs.shape[1], self.layout.output_size
         for requirement in self.requirements:
+            refuse_incomplete(requirement, RULE_METHODS, "cg4ai.rules.InputRule")
             check_names([requirement.name], "a rule", longest=LONGEST_RULE_NAME)
             requirement.check(d, r)
             self._check_priceable(requirement)
@@ -139,6 +144,7 @@ class Problem:
 
 def check_fit(members: Members, blocks: IntArray, layout: Layout, *, input_size: int) -> None:
     """Refuse members that take other inputs or have too few outputs for their block."""
+    refuse_incomplete(members, MEMBER_ATTRIBUTES, "cg4ai.members.MemberDefaults")
     if members.input_size != input_size:
         raise InvalidInput(
             f"a member takes {members.input_size} inputs, the data have {input_size}", code="shape"
@@ -165,6 +171,9 @@ def check_exact_separation(problem: CompiledProblem) -> None:
     exact = [one for one in problem.requirements if is_exact_search(one)]
     if not exact:
         return
+    from cg4ai.colgen.separation.mip import get_linear_rules
+    from cg4ai.members.relu import check_members
+
     for requirement in exact:
         get_linear_rules(requirement, problem.layout.output_size)
     for one in _architectures(problem):

@@ -20,7 +20,6 @@ from cg4ai.colgen.result import Result
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.output_sets import find_output_set
 from cg4ai.compile.problem import Problem
-from cg4ai.conflicts import contradiction
 from cg4ai.data.arrays import check_same_columns
 from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
@@ -158,6 +157,8 @@ class ConstrainedEstimator(ReadingEstimator):
         requirements: Sequence[Requirement],
         loss: str | LossFunction,
     ) -> Problem:
+        from cg4ai.conflicts import contradiction
+
         average = one_of(self.objective, "objective", ("mixture", "average")) == "average"
         kind: Kind = "average" if average else "mixture"
         data = examples.data

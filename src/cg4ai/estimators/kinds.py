@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -21,22 +21,18 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
-from cg4ai.colgen.pricing.exact.affine import AffinePricer
-from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
-from cg4ai.colgen.pricing.exact.stumps import StumpPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
-from cg4ai.colgen.pricing.quantiles import QuantilePricer, clone_for_quantile
 from cg4ai.colgen.pricing.schedules import OneTimePricer, TwoStagePricer
-from cg4ai.colgen.pricing.trees import SCALES, TreePricer, fits_several, takes_missing
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
-from cg4ai.members.conversion import from_sklearn
-from cg4ai.members.modules import ModuleArchitecture
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Curvature, Shape
+
+if TYPE_CHECKING:
+    from cg4ai.members.modules import ModuleArchitecture
 
 KINDS = ("auto", "network", "affine", "relu", "stump", "tree", "forest", "boosting")
 EXACT = ("affine", "relu", "stump")  # kinds whose pricers prove bounds
@@ -113,11 +109,15 @@ def _pricers(kind: Any, parameters: Parameters, task: LearningTask) -> list[Pric
         return []  # a member to start from
     if isinstance(kind, BaseEstimator):
         if task.quantiles:
+            from cg4ai.colgen.pricing.quantiles import QuantilePricer, clone_for_quantile
+
             clone_for_quantile(kind, 0.5)
             return [QuantilePricer((kind,), task.quantiles, n_jobs=parameters.n_jobs)]
         _check_model(kind, task)
         return [_of_models(kind, task, parameters.n_jobs)]
     if is_module(kind):
+        from cg4ai.members.modules import ModuleArchitecture
+
         factory: Callable[[], nn.Module] = kind
         name = getattr(kind, "__name__", type(kind).__name__)
         size = task.inputs.shape[1]
@@ -156,12 +156,16 @@ def _takes_missing(kind: Any) -> bool:
     if isinstance(kind, str):
         return kind in ("tree", "forest", "boosting")
     if isinstance(kind, BaseEstimator):
+        from cg4ai.colgen.pricing.trees import takes_missing
+
         return takes_missing(kind)
     return is_fitted(kind)  # a Booster
 
 
 def fitted_member(model: Any, task: LearningTask, labels: Any) -> Members:
     """A trained model as a member, if its inputs, outputs and labels are those of the task."""
+    from cg4ai.members.conversion import from_sklearn
+
     name, members = type(model).__name__, from_sklearn(model)
     sizes = (members.input_size, members.output_size)
     if sizes != (task.inputs.shape[1], task.outputs):
@@ -226,15 +230,16 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
                 f"{kind} members give logits, not probabilities: set scores='logit'",
                 code="conflict",
             )
-        made = AffinePricer if kind == "affine" else ReluPricer
-        return [made(task.inputs.shape[1], task.outputs)]
+        return [_exact(kind, task)]
     if task.classification and task.links == "linear":
         raise InvalidInput(
             f"{kind} members give probabilities: set scores='probability'", code="conflict"
         )
     if kind == "stump":
-        return [StumpPricer(task.inputs.shape[1], task.outputs)]
+        return [_exact(kind, task)]
     if task.quantiles:
+        from cg4ai.colgen.pricing.quantiles import QuantilePricer
+
         if kind != "boosting":
             raise InvalidInput(
                 f"{kind} members fit means, not quantiles: use 'network' or 'boosting'",
@@ -244,12 +249,30 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
     return [_of_models(_tree(kind, task), task, parameters.n_jobs)]
 
 
+def _exact(kind: str, task: LearningTask) -> Pricer:
+    """The pricer of one of the `EXACT` kinds."""
+    inputs, outputs = task.inputs.shape[1], task.outputs
+    if kind == "affine":
+        from cg4ai.colgen.pricing.exact.affine import AffinePricer
+
+        return AffinePricer(inputs, outputs)
+    if kind == "relu":
+        from cg4ai.colgen.pricing.exact.relu_networks import ReluPricer
+
+        return ReluPricer(inputs, outputs)
+    from cg4ai.colgen.pricing.exact.stumps import StumpPricer
+
+    return StumpPricer(inputs, outputs)
+
+
 def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pricer:
     """Votes are priced by one weighted fit, other rules by several that trade them against data.
 
     A model with jobs of its own, if its user has not said how many, has so many; of others so many
     are fitted at a time.
     """
+    from cg4ai.colgen.pricing.trees import SCALES, TreePricer
+
     scales = (1.0,) if task.votes else SCALES
     if model.get_params().get("n_jobs", 1) is None:
         return TreePricer(clone(model).set_params(n_jobs=jobs), scales=scales)
@@ -261,16 +284,21 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
 
     Where rules bind rows of the master, networks alone learn to keep them.
     """
+
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
     if few or task.rows or unfit or logits:
         return []
     if task.quantiles:
+        from cg4ai.colgen.pricing.quantiles import QuantilePricer
+
         return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
     model = _tree("boosting", task)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
+    from cg4ai.colgen.pricing.trees import TreePricer
+
     return [OneTimePricer(TreePricer(model, scales=(1.0,)))]
 
 
@@ -293,6 +321,9 @@ def _tree(kind: str, task: LearningTask) -> BaseEstimator:
 
 def _check_model(model: BaseEstimator, task: LearningTask) -> None:
     """Refuse, before anything is trained, a model that cannot become a member of this task."""
+    from cg4ai.colgen.pricing.trees import fits_several
+    from cg4ai.members.conversion import from_sklearn
+
     name = type(model).__name__
     if is_classifier(model):
         if not task.classification:

@@ -18,7 +18,6 @@ from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_certified
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
-from cg4ai.proofs.certify import certify
 from cg4ai.records import StopReason, Strength
 from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
@@ -86,6 +85,8 @@ def _tried(
     deadline: Deadline,
 ) -> tuple[Audit, str]:
     """What is known of the rule now, and why no more, if so."""
+    from cg4ai.proofs.certify import certify
+
     try:
         cells = max(1, _cells(ensemble) // share)
         answer = certify(

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
         Story,
     )
     from cg4ai.report.tables import cell, csv_text, finite, format_markdown, format_plain
-    from cg4ai.report.wording import format_count
+    from cg4ai.report.wording import (
+        STOPS,
+        describe_closing,
+        describe_cut,
+        describe_optimality,
+        describe_seconds,
+        describe_stop,
+        format_count,
+        list_remarks,
+    )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -44,11 +53,21 @@ else:
                 "format_markdown",
                 "format_plain",
             ],
-            "cg4ai.report.wording": ["format_count"],
+            "cg4ai.report.wording": [
+                "STOPS",
+                "describe_closing",
+                "describe_cut",
+                "describe_optimality",
+                "describe_seconds",
+                "describe_stop",
+                "format_count",
+                "list_remarks",
+            ],
         },
     )
 
 __all__ = [
+    "STOPS",
     "Code",
     "Drawing",
     "Finding",
@@ -61,8 +80,14 @@ __all__ = [
     "Story",
     "cell",
     "csv_text",
+    "describe_closing",
+    "describe_cut",
+    "describe_optimality",
+    "describe_seconds",
+    "describe_stop",
     "finite",
     "format_count",
     "format_markdown",
     "format_plain",
+    "list_remarks",
 ]

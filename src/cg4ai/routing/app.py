@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
-from cg4ai import Ensemble, Problem, Settings, certify, clock, runs, solve
+from cg4ai import Ensemble, Problem, Settings, clock, runs, solve
 from cg4ai.apps import (
     Evaluation,
     Solver,
@@ -27,32 +27,18 @@ from cg4ai.clock import Review
 from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.guarantees import ProofRecipe, Strength, record_regions
+from cg4ai.guarantees import Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
-from cg4ai.routing.demands.measured import USUAL_LOAD, MeasuredTraffic, measured_instance
 from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
-from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance
 from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
-from cg4ai.routing.operate.later_traffic import OURS, PLAIN, LaterComparison
-from cg4ai.routing.operate.link_failures import failures_of
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
-from cg4ai.routing.pages.report import make_routing_story
-from cg4ai.routing.prove.guarantee import (
-    LEAST_S,
-    proof_summary,
-    train_certified,
-    write_proof,
-    write_shield_proof,
-)
-from cg4ai.routing.prove.ratio import RatioAnchor, ratio_anchor, ratio_shield
-from cg4ai.routing.prove.ratio_proof import write_ratio
+from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
 from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
-from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.problem import (
     capacity,
     routing_problem,
@@ -62,9 +48,12 @@ from cg4ai.routing.train.problem import (
 )
 from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
-from cg4ai.routing.train.traffic_problem import traffic_problem
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.runs import Run
+
+if TYPE_CHECKING:
+    from cg4ai.routing.demands.measured import MeasuredTraffic
+    from cg4ai.routing.prove.ratio import RatioAnchor
 
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
 WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain networks train as long
@@ -84,6 +73,8 @@ class RoutingPreparation:
         asked = self.settings
         if asked.ratio is None:
             return None
+        from cg4ai.routing.prove.ratio import ratio_anchor
+
         target = max(asked.ratio, 1.0)  # which auto never reaches
         return ratio_anchor(self.instance, target=target, leaves=asked.ratio_leaves)
 
@@ -97,6 +88,8 @@ def solve_until_proven(
     callbacks: Callbacks | None = None,
 ) -> TrainingOutcome:
     """Train until the whole box is proven, or a limit ends it."""
+    from cg4ai.routing.prove.guarantee import train_certified
+
     outcome = train_certified(problem, settings, progress=progress, run=run, callbacks=callbacks)
     return TrainingOutcome(outcome.result, proof=outcome.certification)
 
@@ -116,6 +109,9 @@ class LeafProvingSolver:
         run: Run | None,
         callbacks: Callbacks | None = None,
     ) -> TrainingOutcome:
+        from cg4ai import certify
+        from cg4ai.routing.prove.guarantee import LEAST_S
+
         started = clock.now()
         result = solve(problem, settings, progress=progress, run=run, callbacks=callbacks)
         rule = capacity(self.instance, RouteSettings(network=self.instance.name))
@@ -152,6 +148,9 @@ class Routing:
         self, settings: RouteSettings, described: Mapping[str, Any] | None
     ) -> RoutingPreparation:
         """The set is made from the earlier matrices alone."""
+        from cg4ai.routing.demands.measured import USUAL_LOAD, MeasuredTraffic, measured_instance
+        from cg4ai.routing.demands.traffic_files import read_traffic
+
         assert settings.traffic is not None
         with clock.review().stage(f"reading {settings.traffic}"):
             earlier, later = read_traffic(settings.traffic).split(settings.split)
@@ -201,6 +200,8 @@ class Routing:
         if asked.guarantee == "certified" and asked.members == "tree":
             solver = LeafProvingSolver(instance=prepared.instance)
         elif asked.guarantee == "certified":
+            from cg4ai.guarantees import ProofRecipe
+
             settings = replace(settings, iteration_limit=ProofRecipe().rounds)
             solver = solve_until_proven
             later = "each proven as far as it goes before the next"
@@ -241,10 +242,15 @@ class Routing:
         )
         settings = replace(settings, single_model=asked.single_model)
         if prepared.measured is not None:
+            from cg4ai.routing.train.traffic_problem import traffic_problem
+
             return traffic_problem(prepared.instance, prepared.measured, asked), settings
         if asked.guarantee == "shielded":
-            ratio = prepared.ratio
-            inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
+            inner = None
+            if prepared.ratio is not None:
+                from cg4ai.routing.prove.ratio import ratio_shield
+
+                inner = ratio_shield(prepared.instance, prepared.ratio)
             return shielded_problem(prepared.instance, asked, ratio=inner), settings
         stated = tree_problem if asked.members == "tree" else routing_problem
         return stated(prepared.instance, asked), settings
@@ -267,6 +273,8 @@ class Routing:
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
+            from cg4ai.routing.prove.guarantee import write_proof
+
             # the certificate speaks of what the mixture says of itself
             router.about.update(describe_mixture(self, prepared))
             written |= write_proof(run.folder, made, router, solved.proof)
@@ -275,10 +283,14 @@ class Routing:
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"
             if run is not None and shielded:
+                from cg4ai.routing.prove.guarantee import write_shield_proof
+
                 router.about.update(describe_mixture(self, prepared))
                 written |= write_shield_proof(run.folder, made, router)
                 refused = not written
             if prepared.ratio is not None and shielded:
+                from cg4ai.routing.prove.ratio_proof import write_ratio
+
                 folder = None if run is None else run.folder
                 written |= write_ratio(folder, made, router, prepared.ratio)
         return replace(solved, written=written, refused=refused)
@@ -294,10 +306,11 @@ class Routing:
         measured = prepared.measured
         later = None
         if measured is not None:  # plain networks are measured on the traffic instead
+            from cg4ai.routing.operate.later_traffic import LaterComparison
+
             asked = replace(asked, baseline=False)
-            later = LaterComparison(
-                made, measured, review
-            )  # first: it is what such a run is judged by
+            # first: it is what such a run is judged by
+            later = LaterComparison(made, measured, review)
             later.judge(OURS, result.ensemble)
         found = evaluate(made, asked, task.problem, result, review)
         more: dict[str, Any] = {"agent_scope": asked.agent_scope}
@@ -311,6 +324,8 @@ class Routing:
         arrays |= {} if later is None else later.arrays
         violated = summary["strength"] == Strength.VIOLATED
         if solved.proof is not None:
+            from cg4ai.routing.prove.guarantee import proof_summary
+
             summary |= proof_summary(made, solved.proof)
         summary |= solved.written
         if solved.proof is not None and violated:
@@ -334,6 +349,8 @@ class Routing:
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> Router:
+        from cg4ai.routing.train.agents import find_budgets
+
         made = restore_instance(description, from_traffic=settings.get("traffic") is not None)
         sizes = (len(made.demand_names), len(made.paths))
         if sizes != (ensemble.input_size, ensemble.output_size):
@@ -348,6 +365,8 @@ class Routing:
         return Router(made, local, bound, agents)
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
+        from cg4ai.routing.pages.report import make_routing_story
+
         return make_routing_story(summary, saved)
 
 
@@ -370,6 +389,8 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
     """Refuse failures that cannot be read now: after the training it would be too late."""
     if settings.failures is None:
         return
+    from cg4ai.routing.operate.link_failures import failures_of
+
     for failure in failures_of(settings.failures, made):
         if failure.fault:
             raise InvalidInput(failure.fault)

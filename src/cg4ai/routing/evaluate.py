@@ -15,7 +15,7 @@ from cg4ai.apps import Evaluation
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen import Pricer, derive_seed, generator, row_keys
 from cg4ai.data import Array
-from cg4ai.guarantees import Strength, largest_rule_values
+from cg4ai.guarantees import Strength
 from cg4ai.members import ConstantMembers, FlowMembers, Part
 from cg4ai.routing.demands.scaling import FACTOR
 from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, describe_set
@@ -278,6 +278,8 @@ def _audited(result: Result) -> dict[str, Any]:
 
 def _at_corners(instance: Instance, ensemble: Ensemble, worst: WorstLoads) -> dict[str, Any]:
     """The most that the leaves of trees load a link with; what that establishes says the proof."""
+    from cg4ai.guarantees import largest_rule_values
+
     links = largest_rule_values(ensemble, capacity(instance, Recipe()))
     worst.merge_loads(links, None)
     return {"worst_utilisation": float(links.max()), "strength": Strength.UNVERIFIED, "attack": {}}

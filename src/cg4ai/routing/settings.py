@@ -7,6 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from cg4ai.apps import (
+    MOST_UNITS,
+    CheckedSettings,
+    device_setting,
+    hidden_setting,
+    seed_setting,
+    setting,
+    threads_setting,
+    time_limit_setting,
+)
 from cg4ai.routing.options import (
     AUTO,
     CAPACITIES_AUTO,
@@ -18,16 +28,6 @@ from cg4ai.routing.options import (
     sizes_of,
 )
 from cg4ai.routing.train import effort as sizes
-from cg4ai.settings import (
-    MOST_UNITS,
-    CheckedSettings,
-    device_setting,
-    hidden_setting,
-    seed_setting,
-    setting,
-    threads_setting,
-    time_limit_setting,
-)
 
 RoutingObjective = Literal["mlu", "split", "cost"]
 SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with its reason

@@ -37,13 +37,8 @@ from cg4ai.routing.demands.measured import (
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.later_traffic import (
-    OURS,
-    PLAIN,
-    LaterComparison,
-    compute_figures,
-    describe_judged_traffic,
-)
+from cg4ai.routing.operate.later_traffic import LaterComparison, compute_figures
+from cg4ai.routing.pages.judged_traffic import OURS, PLAIN, describe_judged_traffic
 from cg4ai.routing.pages.report import make_routing_story
 from cg4ai.routing.prove.unroutable import UnroutableError
 from cg4ai.routing.settings import RouteSettings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cg4ai.apps.explanations import TOLERANCE, ListedSlack, listed_slack
-from cg4ai.apps.explorer import FOOT, RULES, is_pointwise, listed_data, model_page
+from cg4ai.apps.explorer import RULES, describe_page, is_pointwise, listed_data, model_page
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
 from cg4ai.apps.tabular.rulefile import Subject
@@ -65,7 +65,7 @@ def make_explorer_page(
         {
             "title": f"{subject.target}, predicted under rules",
             "about": f"{len(subject.features)} features, {len(ensemble)} members in the mixture.",
-            "foot": FOOT.format(name=name) + missing,
+            "foot": describe_page(name) + missing,
             "form": {"kind": "fields", "fields": list(_fields(model))},
             "features": list(subject.features),
             "ends": [subject.lower.tolist(), subject.upper.tolist()],

@@ -23,8 +23,8 @@ from cg4ai.routing.demands.scaling import (
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import failure_study as failures
-from cg4ai.routing.operate.later_traffic import OURS
 from cg4ai.routing.pages.journal import found_overloads
+from cg4ai.routing.pages.judged_traffic import OURS
 from cg4ai.routing.pages.link_loads import WorstLoads, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.train.shield import edge_vectors

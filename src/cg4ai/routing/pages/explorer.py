@@ -14,15 +14,16 @@ import numpy as np
 import torch
 
 from cg4ai import Ensemble
-from cg4ai.apps import load_trained
-from cg4ai.apps.explorer import FOOT
+from cg4ai.apps import (
+    array_data,
+    describe_page,
+    export_page_program,
+    load_trained,
+    render_explorer,
+)
 from cg4ai.colgen import generator
 from cg4ai.data import Array
-from cg4ai.ensemble.ensemble import GUARANTEES
-from cg4ai.ensemble.export import ThetaModule, export_program
 from cg4ai.guarantees import Strength
-from cg4ai.pages.page import read_asset, render_page
-from cg4ai.pages.program import array_data, pack_program
 from cg4ai.report import format_count as number_of
 from cg4ai.routing.demands.scaling import format_guarantee, format_multiple, format_notice
 from cg4ai.routing.demands.sets import describe_set
@@ -70,9 +71,8 @@ def make_explorer_page(
         **make_router_entry(made, ensemble, router.bound, strength=strength, picture=picture),
     }
     used = {node for arc in made.arcs for node in arc}
-    title = f"Router of {made.name}"
     data = {
-        "title": title,
+        "title": f"Router of {made.name}",
         "about": " ".join(
             [
                 *format_notice(made.capacity_factor),
@@ -86,7 +86,7 @@ def make_explorer_page(
         # of what utilisations are, and what that is of the real capacities; null: not known
         "counted": format_multiple(made.capacity_factor),
         "factor": made.capacity_factor,
-        "foot": FOOT.format(name=folder.name),
+        "foot": describe_page(folder.name),
         "size": picture.size,
         "nodes": [
             {
@@ -113,13 +113,7 @@ def make_explorer_page(
         "set": _set(made),
         "routers": [first, *_failures(folder, made, picture)],
     }
-    return render_page(
-        title,
-        read_asset("router.html"),
-        styles=["router.css"],
-        scripts=["program.js", "router.js"],
-        data=data,
-    )
+    return render_explorer("router", data)
 
 
 def _failures(folder: Path, made: Instance, picture: NetworkPicture) -> Iterator[dict[str, Any]]:
@@ -165,9 +159,7 @@ def make_router_entry(
     `arcs`: the numbers of arcs in the page, where they are not its own.
     """
     numbers = arcs or {arc: number for number, arc in enumerate(made.arcs)}
-    program = pack_program(
-        export_program(ThetaModule(ensemble.to("cpu").as_module()), made.region.size, rows=1)
-    )
+    program = export_page_program(ensemble)
     count = count_affordable(SAMPLES, SCENARIOS, len(made.path_demand))
     tone, words = WORDS.get(Strength(strength), NOTHING) if strength else NOTHING
     if bound is None:
@@ -274,6 +266,6 @@ def _set(made: Instance) -> dict[str, Any]:
 
 def strength_of(ensemble: Ensemble) -> str | None:
     """The strongest that is recorded of the capacities."""
-    found = [str(claim.get("strength")) for claim in ensemble.about.get(GUARANTEES, [])]
+    found = [str(claim.get("strength")) for claim in ensemble.about.get("guarantees", [])]
     order = (Strength.CERTIFIED, Strength.SHIELDED, Strength.ATTACKED)
     return next((str(one) for one in order if one in found), None)

@@ -21,7 +21,7 @@ from cg4ai.colgen import (
     Separator,
     attack_tolerance,
     default_separator,
-    tolerances,
+    get_cut_tolerance,
 )
 from cg4ai.members import Mixture
 from cg4ai.routing.train.members import RoutingPricer
@@ -37,7 +37,7 @@ class CutJournal:
     def __init__(self, run: Run, settings: Settings) -> None:
         self.path = run.folder / CUTS
         # who searches is known by the tolerance: the loop, pricers, or audits, which are left out
-        self.tolerance = tolerances.FEASIBILITY_TOLERANCE - settings.row_margin / 2
+        self.tolerance = get_cut_tolerance(settings)
         self.in_training: set[float] = set()
         checkpoint = run.load_checkpoint()
         self.iteration = 0 if checkpoint is None else checkpoint.iteration + 1

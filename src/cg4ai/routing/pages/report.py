@@ -6,7 +6,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cg4ai import StopReason
-from cg4ai.report import KeyFigure, ReportTable, SavedRun, Section, Story, wording
+from cg4ai.report import (
+    STOPS,
+    KeyFigure,
+    ReportTable,
+    SavedRun,
+    Section,
+    Story,
+    describe_closing,
+    describe_cut,
+    describe_optimality,
+    describe_seconds,
+    describe_stop,
+    list_remarks,
+)
 from cg4ai.report import format_count as number_of
 from cg4ai.routing.demands.scaling import (
     factor_of,
@@ -17,9 +30,8 @@ from cg4ai.routing.demands.scaling import (
     real_figures,
 )
 from cg4ai.routing.network.description import restore_instance
-from cg4ai.routing.operate.later_traffic import OURS, describe_judged_traffic, make_rows
-from cg4ai.routing.pages.chapters import write_chapters
 from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
+from cg4ai.routing.pages.judged_traffic import OURS, describe_judged_traffic, make_rows
 from cg4ai.routing.prove.attack import FEASIBLE
 
 MIXES_SAID = {
@@ -41,7 +53,7 @@ BY_MIX = "Distance from the best routing over these paths, by mixes of unseen de
 ROUNDING, SMALL = 1e-9, 5e-4  # between these, gaps are shown with two digits
 SAME = 1e-9  # by which a scale may differ from one and still be none
 STOPPED = {
-    **wording.STOPS,
+    **STOPS,
     StopReason.STALLED: "no overload is left and the mixture hardly improves any more",
 }
 AGENTS = {
@@ -62,6 +74,11 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
         "speed": Section("Speed", tuple(format_speed(summary))),
     }
     demands = number_of(summary["demands"], "demand")
+    chapters = tuple(sections.values())
+    if saved is not None:
+        from cg4ai.routing.pages.chapters import write_chapters  # draws, with matplotlib
+
+        chapters = tuple(write_chapters(saved, **sections))
     return Story(
         title=f"Router of {summary['network']}: {demands}, up to "
         f"{number_of(summary['paths'], 'path')} each",
@@ -76,10 +93,10 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
                 if "traffic" in summary
                 else ()
             ),
-            wording.describe_closing(summary, describe_mixture(summary)),
+            describe_closing(summary, describe_mixture(summary)),
         ),
-        remarks=(*wording.list_remarks(summary), *([] if saved is None else [OUTSIDE])),
-        sections=tuple(sections.values() if saved is None else write_chapters(saved, **sections)),
+        remarks=(*list_remarks(summary), *([] if saved is None else [OUTSIDE])),
+        sections=chapters,
         trained=tuple(_trained(summary)),
         blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
@@ -90,7 +107,7 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
 
 def _first(summary: Mapping[str, Any]) -> Iterator[str]:
     """What was cut, scaled, left out or held constant."""
-    yield from wording.describe_cut(summary)
+    yield from describe_cut(summary)
     yield from format_notice(factor_of(summary))
     if summary["active_members"] == summary["active_constants"]:
         same = "" if "ratio" in summary else ", the same splits at every demand vector"
@@ -322,7 +339,7 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
     """How training ended, members and rows by where they come from, and the seconds of steps."""
     shielded = summary["guarantee"] == "shielded" or summary["members"] == "tree"
     planned = {StopReason.ITERATION_LIMIT: f"all planned {MEMBERS[summary['members']]} are trained"}
-    yield wording.describe_stop(summary, STOPPED | (planned if shielded else {}))
+    yield describe_stop(summary, STOPPED | (planned if shielded else {}))
     constants, active = summary["constants"], summary["active_constants"]
     trained = _of_kind(summary["columns"] - constants, summary)
     left = _of_kind(summary["active_members"] - active, summary)
@@ -339,5 +356,5 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     yield f"Rows of the master: {summary['rows']}{of_capacities}."
     minimised = MINIMISED["traffic" if _from_traffic(summary) else summary["objective"]]
-    yield from wording.describe_optimality(summary, minimised)
-    yield wording.describe_seconds(summary, searching="search for overloads")
+    yield from describe_optimality(summary, minimised)
+    yield describe_seconds(summary, searching="search for overloads")
