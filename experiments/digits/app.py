@@ -61,7 +61,7 @@ class DigitsApplication:
     attacks: Sequence[Attack] = ()
     name = "digits"
     settings = DigitsSettings
-    may_differ = ("time_limit_s", "data", "stored")
+    may_differ = ("time_limit_s", "data", "stored", "jobs")
     preparing = "training one network alone, to compare and to see what it gets wrong"
 
     def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:

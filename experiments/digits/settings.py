@@ -12,6 +12,7 @@ from cg4ai.settings import (
     CheckedSettings,
     device_setting,
     hidden_setting,
+    jobs_setting,
     seed_setting,
     setting,
     threads_setting,
@@ -161,6 +162,9 @@ class DigitsSettings(Recipe):
     )
     separator: SearchName = setting("ascent", "Search within the radius: ascent or mip (exact).")
     radii: int = setting(0, "For robust: training images whose exact radius is found.", least=0)
+    jobs: int | None = jobs_setting(
+        "For robust within a radius: images searched at a time, each in a process; -1: all cores."
+    )
     time_limit_s: float = time_limit_setting()
     threads: int | None = threads_setting()
     stored: int = hidden_setting(2000, least=0)

@@ -16,7 +16,8 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from cg4ai.errors import InvalidSettings, did_you_mean
+from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.parallel import check_jobs
 
 Cuts = Literal["before", "after"]
 Guarantee = Literal["every input", "shielded", "attacked"]
@@ -278,6 +279,21 @@ def device_fault(device: Any) -> str:
     return ""
 
 
+def jobs_fault(jobs: Any, called: str = "n_jobs") -> str:
+    """What is wrong with a number of jobs; None is left to joblib."""
+    try:
+        check_jobs(jobs, called)
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
+def jobs_setting(text: str) -> Any:
+    return setting(
+        None, text, check=lambda jobs: jobs_fault(jobs, "jobs"), option="--jobs", metavar="N"
+    )
+
+
 # ---- what all runs have -------------------------------------------------------------------------
 
 
@@ -377,6 +393,9 @@ class Settings(CheckedSettings):
         mixture of fewer members, which predicts faster (0: none; for linear masters with
         final_weights "vertex"). An objective of several groups of scenarios may lose that share of
         its mean over each of them, too, at most.
+    n_jobs: how many searches for violated inputs go on at a time, in processes: of several
+        requirements, or of the rules (links, classes) of one that `BlackBox` searches. The result
+        is the same for any number. None: 1, or what `joblib.parallel_config` says.
     """
 
     epsilon: float = setting(1e-5, least=0)
@@ -402,6 +421,7 @@ class Settings(CheckedSettings):
     prune: float = setting(0.0, least=0, most=1, former="lean")
     seed: int = seed_setting()
     device: str = device_setting()
+    n_jobs: int | None = setting(None, check=lambda jobs: jobs_fault(jobs))
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:
