@@ -297,6 +297,7 @@ def _base(settings: DigitsSettings, split: Split) -> Ensemble:
         rule=settings.rule,
         hidden=settings.hidden,
         seed=settings.seed,
+        epochs=settings.base_epochs,
     )
     return alone(member)
 
