@@ -77,7 +77,10 @@ def fit(data: DataSet, seed: int, way: str, *, pricings: int = 0) -> Reached:
     problem = model.problem(x, y, requirements(x, y, data.classification))
     settings = model.run_settings()
     if way == ONE:
-        problem, settings = replace(problem, plain_first=False), replace(settings, iteration_limit=1)
+        problem, settings = (
+            replace(problem, plain_first=False),
+            replace(settings, iteration_limit=1),
+        )
     else:
         problem = replace(problem, pricers=tuple(map(WAYS[way], problem.pricers)))
     with warnings.catch_warnings():

@@ -142,7 +142,10 @@ def rounds(
     from experiments.digits.units import SEEDS
 
     said = silent if quiet else say
-    found = []
+    out.mkdir(parents=True, exist_ok=True)
+    what = "constraints only" if constraints_only else "hard and trained"
+    title = f"{QUICK_NOTE if quick else ''}n={n}, {rule}, {what}, {n} rows."
+    found, text = [], ""
     for seed in numbers(seeds, "--seeds") if seeds else SEEDS:
         asked = DigitsSettings(
             n=n,
@@ -157,17 +160,10 @@ def rounds(
         for one in studies(asked):
             said(f"seed {seed}, {one.way}: {one.columns} members, {one.final.rows_met} rows met")
             found.append(one)
-    text = "\n\n".join(
-        [
-            f"{QUICK_NOTE if quick else ''}n={n}, {rule}, "
-            f"{'constraints only' if constraints_only else 'hard and trained'}, {n} rows.",
-            format_markdown(means_of(found)),
-            format_markdown(rows_of(found)),
-        ]
-    )
-    out.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(out / "rounds.md", text.encode())
-    files.write_json(out / "rounds.json", {"studies": to_plain([asdict(one) for one in found])})
+            tables = [format_markdown(means_of(found)), format_markdown(rows_of(found))]
+            text = "\n\n".join([title, *tables])
+            files.write_bytes(out / "rounds.md", text.encode())
+            files.write_json(out / "rounds.json", {"studies": to_plain(list(map(asdict, found)))})
     print(text)
 
 

@@ -50,6 +50,7 @@ class PublishedSettings(DigitsSettings):
     gain: float = hidden_setting(1.0, least=0)
     copies: int = hidden_setting(0, least=0)
     enough: float = hidden_setting(0.0, least=0)
+    column_limit: int = hidden_setting(400, least=1)
 
 
 class PublishedDigits(Study):

@@ -2,8 +2,8 @@
 
 The same problem by several ways, every member trained for equally many steps but in the last:
 
-- duals: a group is trained on the loss of half the mixture, half the group, its rows weighted by the
-  master's duals;
+- duals: a group is trained on the loss of half the mixture, half the group, its rows weighted by
+  the master's duals;
 - equal rows: the same, every row weighing the same;
 - alone: every row weighs the same, and the group is trained as if there were no mixture;
 - one group: as many members as the rounds came to, trained together at once;
@@ -62,9 +62,9 @@ class _Watched(WrappingPricer):
     measure: Callable[[Mixture], Round]
 
     def price(self, request: PricingRequest) -> PricingResult:
-        if request.ensemble is not None:
-            if request.iteration > len(self.heard):  # asked again, by other duals, it is the same
-                self.heard.append(self.measure(request.ensemble))
+        # asked again in an iteration, by other duals, the mixture is the same
+        if request.ensemble is not None and request.iteration > len(self.heard):
+            self.heard.append(self.measure(request.ensemble))
         return self.inner.price(self.change(request))
 
 
@@ -85,7 +85,9 @@ def study(asked: DigitsSettings, way: str, change: Change) -> Study:
     prepared = DigitsApplication().prepare(asked, None)
     heard: list[Round] = []
     measure = _measure_of(prepared)
-    problem = _watch(digits_problem(prepared.demand, asked, base=prepared.base), change, heard, measure)
+    problem = _watch(
+        digits_problem(prepared.demand, asked, base=prepared.base), change, heard, measure
+    )
     result = solve(problem, digit_settings(asked, prepared.demand))
     return Study(
         way=way,

@@ -120,8 +120,8 @@ def write_progress(names: Sequence[str], out: Path, *, jobs: int, seconds: float
         said = out / f"{name}.txt"
         rows.append(Reached(name, out / name, said.read_text() if said.exists() else "").row())
     title = (
-        f"The method as published: {seconds:.0f} s passed, {jobs} processes for each configuration, "
-        "an iteration prices every demand. Beside them the paper's figures."
+        f"The method as published: {seconds:.0f} s passed, {jobs} processes for each "
+        "configuration, an iteration prices every demand. Beside them the paper's figures."
     )
     shown = [{title: "-" if v is None else v for title, v in row.items()} for row in rows]
     text = f"{title}\n\n{format_markdown(shown)}"
