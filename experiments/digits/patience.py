@@ -27,7 +27,10 @@ class FewerBroken:
 
     def on_start(self, history: Sequence[IterationRecord]) -> bool:
         self._fewest, self._without = float("inf"), 0
-        return any([self.on_iteration(record) for record in history])
+        ended = False
+        for record in history:
+            ended = self.on_iteration(record)
+        return ended
 
     def on_iteration(self, record: IterationRecord) -> bool:
         if record.added_rows:

@@ -10,6 +10,7 @@ says how far it came. The same command goes on later.
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -97,13 +98,18 @@ class Reached:
             "mean gap": summary.get("mean_mlu_gap"),
             "largest gap": summary.get("max_mlu_gap"),
             "val. loss": summary.get("split_loss"),
-            "paper val. loss": paper.validation_loss,
+            "paper val. loss": known(paper.validation_loss),
         }
 
     def summary(self) -> Mapping[str, Any]:
         """Empty until the run has ended and was evaluated."""
         path = self.folder / "summary.json"
         return files.read_json(path) if path.exists() else {}
+
+
+def known(value: float) -> float | None:
+    """None for what the paper prints as NaN."""
+    return None if math.isnan(value) else value
 
 
 def read_known_lines(path: Path) -> list[dict[str, Any]]:

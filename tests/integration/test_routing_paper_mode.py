@@ -17,6 +17,7 @@ import cg4ai
 from cg4ai import solve
 from cg4ai.apps.runner import perform
 from cg4ai.routing.network.instance import instance
+from cg4ai.runs import files
 from experiments.routing import published
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
@@ -139,7 +140,7 @@ def test_what_a_run_has_reached_is_told_before_its_end(tmp_path: Path) -> None:
     assert (row["overload found, last"], row["most"], row["ended"]) == (1.1, 1.3, "running")
     assert (row["paper #iter"], row["paper #cols"], row["paper #rows"]) == (211, 115, 128)
     summary = {"stop_reason": "no_improving_column", "worst_utilisation": 1.0, "mean_mlu_gap": 0.2}
-    (folder / "summary.json").write_text(json.dumps(summary))
+    files.write_json(folder / "summary.json", summary)
     row = published.Reached(name, folder).row()
     assert (row["ended"], row["mean gap"]) == ("as the paper's", 0.2)
     published.write_progress([name], tmp_path, jobs=2, seconds=7)
