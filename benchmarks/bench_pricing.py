@@ -1,6 +1,6 @@
 """What residual pricing and duals add to the fit of tables under rules, at equal steps.
 
-    python -m benchmarks.bench_pricing --seeds 3
+    python benchmarks/bench_pricing.py --seeds 3
 
 The rules are those of `bench_estimators`: a seventh of the training rows must get their class with
 probability 0.7, or a value within half a standard deviation. Networks alone are members. Ways:
@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench_estimators import QUICK, DataSet, data_sets, requirements
 from sklearn.model_selection import train_test_split
 
-from benchmarks.bench_estimators import QUICK, DataSet, data_sets, requirements
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, solve
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.protocols import Pricer
