@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -145,6 +145,8 @@ def rounds(
     out.mkdir(parents=True, exist_ok=True)
     what = "constraints only" if constraints_only else "hard and trained"
     title = f"{QUICK_NOTE if quick else ''}n={n}, {rule}, {what}, {n} rows."
+    further: dict[str, Any] = {} if group is None else {"group": group}
+    further |= {"steps": QUICK_STEPS} if quick else {}
     found, text = [], ""
     for seed in numbers(seeds, "--seeds") if seeds else SEEDS:
         asked = DigitsSettings(
@@ -154,8 +156,7 @@ def rounds(
             small_groups=True,
             seed=seed,
             data=data,
-            **({} if group is None else {"group": group}),
-            **({"steps": QUICK_STEPS} if quick else {}),
+            **further,
         )
         for one in studies(asked):
             said(f"seed {seed}, {one.way}: {one.columns} members, {one.final.rows_met} rows met")
