@@ -12,12 +12,14 @@ import pytest
 from base_members import base_members_trained_once  # noqa: F401  # a fixture for all tests here
 from cg4ai.apps.protocol import solve_plainly
 from cg4ai.apps.runner import perform
+from cg4ai.ensemble.audit import audit
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.runs import files
 from experiments.digits import DigitsSettings, train
 from experiments.digits import __main__ as cli
 from experiments.digits.app import DigitsApplication
 from experiments.digits.patience import FewerBroken, solve_attacked
+from experiments.digits.problem import digits_problem
 from experiments.digits.rounds import SMALL_GROUPS, means_of, rows_of, studies, study
 from experiments.digits.separation import PixelFlips, broken, checked
 
@@ -144,3 +146,11 @@ def _record(iteration: int) -> IterationRecord:
     return IterationRecord(
         iteration, 1.0, 0.0, None, None, None, 1, 1, 0, 0, 10.0, 0.0, 0.0, 0.0, 0.0
     )
+
+
+def test_a_rule_with_a_search_of_its_own_is_audited_by_it_in_haste() -> None:
+    asked = DigitsSettings(scenario="robust", n=20, seed=1, pixels=40, **TINY)
+    prepared = DigitsApplication().prepare(asked, None)
+    withstand = digits_problem(prepared.demand, asked, base=prepared.base).requirements[0]
+    found = audit(withstand, prepared.base, brief=True)
+    assert found.effort["search"] == "attacks"
