@@ -16,8 +16,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
-from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
-from cg4ai.parallel import check_jobs
+from cg4ai.errors import InvalidSettings, did_you_mean
 
 Cuts = Literal["before", "after"]
 Guarantee = Literal["every input", "shielded", "attacked"]
@@ -281,11 +280,12 @@ def device_fault(device: Any) -> str:
 
 def jobs_fault(jobs: Any, called: str = "n_jobs") -> str:
     """What is wrong with a number of jobs; None is left to joblib."""
-    try:
-        check_jobs(jobs, called)
-    except InvalidInput as error:
-        return str(error)
-    return ""
+    if _is_number(jobs) and jobs % 1 == 0 and jobs != 0:
+        return ""
+    return (
+        f"{called} must be a whole number but 0, got {jobs!r}: 2 for two jobs at a time, -1 for as "
+        "many as there are cores"
+    )
 
 
 def jobs_setting(text: str) -> Any:
