@@ -27,10 +27,15 @@ import torch
 from sklearn.datasets import make_classification, make_friedman1
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Ensemble, FitWarning, certify
+from cg4ai.colgen import BlackBox
 from cg4ai.layout import Layout
 from cg4ai.members import NetworkArchitecture
-from cg4ai.members.mixture import Part
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.proofs.certificate import build_certificate
+from cg4ai.routing.network.instance import instance
+from cg4ai.routing.settings import RouteSettings
+from cg4ai.routing.train.members import SplitNetwork
+from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Box, Linear, Probability
 from experiments.routing.__main__ import main as routing
 
@@ -93,6 +98,20 @@ def configurations(jobs: int) -> Any:
     return np.array([[row[name] for name in same] for row in rows])
 
 
+def links(jobs: int) -> Any:
+    """NLopt on every link of newyork for one untrained router: a job for each link."""
+    made = instance("newyork", 5, 5)
+    network, demands = SplitNetwork(made, hidden=(256,), skip=False), len(made.demand_max)
+    members = network.members(network.initialise(3 * demands, torch.Generator().manual_seed(0)))
+    blocks = np.tile(np.arange(demands), 3)
+    router = Mixture((Part(members, blocks, np.full(3 * demands, 1 / 3)),), Layout(made.blocks))
+    search = BlackBox(starts=2, evaluations=300, n_jobs=jobs)
+    rule = capacity(made, RouteSettings(network="newyork"))
+    found = search.find(router, rule, seed=0, limit=1000, tolerance=-np.inf)
+    assert found.rows is not None
+    return found.rows.inputs
+
+
 def processor_seconds() -> dict[int, float]:
     """Of this process and all below it, by number."""
     here = psutil.Process()
@@ -110,7 +129,7 @@ def measured(work: Any, jobs: int) -> tuple[float, float, Any]:
 
 def main() -> None:
     warnings.simplefilter("ignore", FitWarning)
-    every = {**fits(), "proof": proof, "configurations": configurations}
+    every = {**fits(), "proof": proof, "configurations": configurations, "links": links}
     print("| work | 1 job, s | 2 jobs, s | 1 job, CPU s | 2 jobs, busiest | gain | same results |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | --- |", flush=True)
     for name, work in every.items():

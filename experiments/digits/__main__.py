@@ -13,7 +13,7 @@ from cg4ai.cli.program import add_run_commands, format_epilog, new_program, run_
 from cg4ai.cli.training import train_application
 from cg4ai.settings import RunOptions
 from experiments.digits import NAME, PROGRAM
-from experiments.digits.command import EXAMPLE, reproduce
+from experiments.digits.command import EXAMPLE, ROUNDS_EXAMPLE, reproduce, rounds
 from experiments.digits.settings import DigitsSettings
 
 EXAMPLES = {
@@ -70,6 +70,10 @@ add_run_commands(app, EXAMPLES)
 app.command(
     short_help="The paper's experiments: train, tables, figures.", epilog=format_epilog([EXAMPLE])
 )(reproduce)
+app.command(
+    short_help="What small groups priced by duals add, round after round.",
+    epilog=format_epilog([ROUNDS_EXAMPLE]),
+)(rounds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -22,9 +22,11 @@ from cg4ai.apps.protocol import (
     Proposition,
     Rule,
     Signature,
+    Solver,
     TrainedDefaults,
     TrainingOutcome,
     TrainingTask,
+    solve_plainly,
 )
 from cg4ai.apps.runner import RunOutcome, Screen, perform
 from cg4ai.clock import Review
@@ -42,6 +44,7 @@ from experiments.digits.evaluate import Prepared, evaluate
 from experiments.digits.explorer import explorer
 from experiments.digits.journal import Journal
 from experiments.digits.members import base_member
+from experiments.digits.patience import solve_attacked
 from experiments.digits.problem import Demand, demand, digit_settings, digits_problem, listed
 from experiments.digits.separation import Attack, PixelFlips, SmallestChange
 from experiments.digits.settings import DigitsSettings, Recipe
@@ -61,7 +64,7 @@ class DigitsApplication:
     attacks: Sequence[Attack] = ()
     name = "digits"
     settings = DigitsSettings
-    may_differ = ("time_limit_s", "data", "stored")
+    may_differ = ("time_limit_s", "data", "stored", "jobs")
     preparing = "training one network alone, to compare and to see what it gets wrong"
 
     def prepare(self, settings: DigitsSettings, described: Mapping[str, Any] | None) -> Prepared:
@@ -142,7 +145,8 @@ class DigitsApplication:
             f"training: up to {settings.iteration_limit} groups of {asked.group} networks on "
             f"{asked.n} images, {asked.steps} steps each"
         )
-        return TrainingTask(problem, settings, words)
+        solver: Solver = solve_attacked if prepared.demand.attacks else solve_plainly
+        return TrainingTask(problem, settings, words, solver=solver)
 
     def attach_journal(self, task: TrainingTask, run: Run | None) -> TrainingTask:
         journal = Journal(task.problem, run)
@@ -297,6 +301,7 @@ def _base(settings: DigitsSettings, split: Split) -> Ensemble:
         rule=settings.rule,
         hidden=settings.hidden,
         seed=settings.seed,
+        epochs=settings.base_epochs,
     )
     return alone(member)
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -33,9 +34,12 @@ from experiments.command import (
 
 if TYPE_CHECKING:
     from experiments.digits.reproduce import Plan
+    from experiments.digits.settings import Rule
     from experiments.digits.units import Mode
 
 EXAMPLE = "python -m experiments.digits reproduce main --seeds 42 --sizes 100 --out runs"
+ROUNDS_EXAMPLE = "python -m experiments.digits rounds --constraints-only --out rounds"
+QUICK_STEPS = 20
 QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
 
 
@@ -104,6 +108,64 @@ def reproduce(
     raise typer.Exit(
         run(tuple(parts or ()), plan, report_only=report_only, force=force, quiet=quiet)
     )
+
+
+def rounds(
+    n: Annotated[int, typer.Option("--n", help="Training images, a multiple of 10.")] = 100,
+    *,
+    out: Folder = Path("digit-rounds"),
+    rule: Annotated[str, typer.Option(help="margin or probability.")] = "margin",
+    constraints_only: Annotated[
+        bool, typer.Option("--constraints-only", help="Rows alone, no loss.")
+    ] = False,
+    seeds: Annotated[
+        list[str] | None, typer.Option(metavar="S,S", help="42,43,44 if left out.")
+    ] = None,
+    group: Annotated[
+        int | None, typer.Option(help="Members of a group; 1, or 2 from 300 images on.")
+    ] = None,
+    data: Images = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Train far too little: to see that all works.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """What small groups priced by duals add round after round, beside equal-steps controls.
+
+    Every way is trained on the same images: groups by the duals; with equal rows; alone; one group
+    of as many members; one small group for as many steps. Writes DIR/rounds.md and DIR/rounds.json.
+    """
+    from cg4ai.report.tables import format_markdown
+    from cg4ai.runs import files, to_plain
+    from experiments.digits.rounds import means_of, rows_of, studies
+    from experiments.digits.settings import DigitsSettings
+    from experiments.digits.units import SEEDS
+
+    said = silent if quiet else say
+    out.mkdir(parents=True, exist_ok=True)
+    what = "constraints only" if constraints_only else "hard and trained"
+    title = f"{QUICK_NOTE if quick else ''}n={n}, {rule}, {what}, {n} rows."
+    further: dict[str, Any] = {} if group is None else {"group": group}
+    further |= {"steps": QUICK_STEPS} if quick else {}
+    found, text = [], ""
+    for seed in numbers(seeds, "--seeds") if seeds else SEEDS:
+        asked = DigitsSettings(
+            n=n,
+            rule=cast("Rule", rule),
+            constraints_only=constraints_only,
+            small_groups=True,
+            seed=seed,
+            data=data,
+            **further,
+        )
+        for one in studies(asked):
+            said(f"seed {seed}, {one.way}: {one.columns} members, {one.final.rows_met} rows met")
+            found.append(one)
+            tables = [format_markdown(means_of(found)), format_markdown(rows_of(found))]
+            text = "\n\n".join([title, *tables])
+            files.write_bytes(out / "rounds.md", text.encode())
+            files.write_json(out / "rounds.json", {"studies": to_plain(list(map(asdict, found)))})
+    print(text)
 
 
 def run(names: Sequence[str], plan: Plan, *, report_only: bool, force: bool, quiet: bool) -> int:

@@ -35,7 +35,7 @@ from cg4ai.records import Array, IntArray, PricingResult
 from cg4ai.rules.rows import Rows
 from cg4ai.seeds import derive_seed, generator
 from experiments.digits.data import CLASSES, PIXELS
-from experiments.digits.settings import Rule
+from experiments.digits.settings import EPOCHS, Rule
 
 SIDE = 28
 FIRST = "weight_0"
@@ -219,7 +219,7 @@ def _values(rows: Rows, part: Part, device: str) -> Array:
 
 
 def base_member(
-    images: Array, labels: IntArray, *, rule: Rule, hidden: int, seed: int
+    images: Array, labels: IntArray, *, rule: Rule, hidden: int, seed: int, epochs: int = EPOCHS
 ) -> NetworkMembers:
     """One member alone, trained as in the paper: cross-entropy, Adam at 1e-3, early stopping.
 
@@ -233,5 +233,5 @@ def base_member(
         return compute_cross_entropy(logits.forward(parameters, x), y).mean(-1)
 
     start = logits.initialise(1, generator(derive_seed(seed, 0, "base member")))
-    usual = Training(1000, learning_rate=1e-3, schedule="plateau", patience=50, decay=1.0)
+    usual = Training(epochs, learning_rate=1e-3, schedule="plateau", patience=50, decay=1.0)
     return network(rule, hidden).members(train(start, loss, usual, models=1))

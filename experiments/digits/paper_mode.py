@@ -30,9 +30,9 @@ from experiments.digits.fewest import Study
 from experiments.digits.members import network
 from experiments.digits.problem import Demand, listed
 from experiments.digits.separation import Withstand, attacked
-from experiments.digits.settings import DigitsSettings, Recipe
+from experiments.digits.settings import EPOCHS, DigitsSettings, Recipe
 
-EPOCHS, PATIENCE, LEARNING_RATE = 1000, 50, 1e-3
+PATIENCE, LEARNING_RATE = 50, 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +50,7 @@ class PublishedSettings(DigitsSettings):
     gain: float = hidden_setting(1.0, least=0)
     copies: int = hidden_setting(0, least=0)
     enough: float = hidden_setting(0.0, least=0)
+    column_limit: int = hidden_setting(400, least=1)
 
 
 class PublishedDigits(Study):

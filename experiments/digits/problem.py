@@ -16,6 +16,7 @@ from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.separation import GradientAscent, MixedInteger
 from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.layout import Layout
 from cg4ai.objectives import Batch, Supervised
@@ -36,6 +37,7 @@ RELABELLED, RELABELLED_AS = 3, 2
 ALONE_TRIES = 12
 SIDE = 28  # pixels of an image, either way
 CUTS = 3  # rows from the ball around one image and one search
+FINAL_ATTACKS = 1000  # on mixtures with final weights, each with the rows that the last one broke
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,11 @@ class DigitLoss(Supervised):
         return Batch(inputs[pick].to(device=device, dtype=dtype), targets[pick].to(device), None)
 
 
-def digits_problem(wanted: Demand, recipe: Recipe, *, base: OutputModel | None) -> Problem:
-    """Objective, rows, pricer and, where attacked, the first cuts: what fools the base member."""
+def digits_problem(wanted: Demand, recipe: Recipe, *, base: Ensemble | None) -> Problem:
+    """Objective, rows, pricer; where attacked, the first cuts: what fools the base member.
+
+    That member is the first column where its mistakes are to be corrected.
+    """
     requirements: list[Margin | Probability | Withstand] = []
     start_rows: list[Rows] = []
     if wanted.rows is not None:
@@ -151,11 +156,16 @@ def digits_problem(wanted: Demand, recipe: Recipe, *, base: OutputModel | None) 
         inputs, which = attacked(base, withstand, seed=derive_seed(recipe.seed, 0, "base attack"))
         if len(which):
             start_rows.append(withstand.rows_at(inputs, which, len(requirements) - 1))
+    start = []
+    if wanted.scenario == "correct":  # the column whose mistakes are the rows
+        assert base is not None
+        start = [(base.parts[0].members, np.zeros(1, np.int64))]
     return Problem(
         objective=_objective(wanted, recipe),
         requirements=tuple(requirements),
         pricers=(_pricer(recipe, row_weight=recipe.row_weight * _share_of_rows(wanted)),),
         layout=Layout.single(CLASSES),
+        start=tuple(start),
         start_rows=tuple(start_rows),
     )
 
@@ -257,9 +267,13 @@ def digit_settings(recipe: Recipe, wanted: Demand) -> Settings:
     if not wanted.attacks:
         return usual
     images = 0 if wanted.loss is None else len(wanted.loss[0])
-    # one attack per group; the last mixture is attacked when it is evaluated
+    # one attack per group; the final weights are attacked, too, until nothing is found
     return replace(
-        usual, cut_rounds=1, cuts_per_round=max(1, images * len(wanted.attacks)), final_rounds=0
+        usual,
+        cut_rounds=1,
+        cuts_per_round=max(1, images * len(wanted.attacks)),
+        final_rounds=FINAL_ATTACKS,
+        improvement_tolerance=0.0,
     )
 
 

@@ -48,7 +48,7 @@ from experiments.side_by_side import OF_ONE_RUN, keep_only, stopped_at, why
 BASELINE_COMMAND = "digits baseline"
 CLAIMS, QUICK = "claims", "quick"
 # what may differ between a run that has ended and the same one asked for again
-NOT_THE_EXPERIMENT = ("data", "device", "threads", "time_limit_s")
+NOT_THE_EXPERIMENT = ("data", "device", "threads", "jobs", "time_limit_s")
 DRAWN = ("robust", "correct", "relabel")  # scenarios of which figures show images
 REPEATS = 5  # of every candidate, where a baseline's settings are chosen
 

@@ -1,8 +1,10 @@
 """The method as published, on the same loop: to see what the package's own recipe changes.
 
-Squared loss on 1,000 labels, one network of 256 GELU units for one demand per iteration, trained
-by the reduced cost alone; cuts from NLopt, one search per arc, after column generation has ended;
-no anchor. docs/routing.md lists what differs from the paper or was left open there.
+Squared loss on 1,000 labels, one network of 256 GELU units for one demand per iteration (or for
+every demand, with `every_demand`), trained by the reduced cost alone; cuts from NLopt, one search
+per arc, after column generation has ended; no anchor. Searches of arcs, and the networks of an
+iteration, are jobs that `jobs` processes share. docs/routing.md lists what differs from the paper
+or was left open there.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.compile.problem import Problem
 from cg4ai.layout import Layout
+from cg4ai.members import concatenate
 from cg4ai.members.networks import NetworkMembers
 from cg4ai.objectives import AnyObjective, Supervised
+from cg4ai.parallel import fan_out
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRequest
 from cg4ai.records import IntArray, PricingResult
 from cg4ai.routing.app import Routing, RoutingPreparation
@@ -35,7 +39,10 @@ from cg4ai.settings import MOST_UNITS, Settings, hidden_setting, setting
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(RouteSettings):
-    """The published method's own: labels to learn from, epochs of each network, iterations."""
+    """The published method's own: labels to learn from, epochs of each network, iterations.
+
+    every_demand: an iteration trains a network for every demand, in place of one demand in turn.
+    """
 
     guarantee: Guarantee = setting("attacked")
     objective: RoutingObjective = setting("split")
@@ -44,6 +51,7 @@ class PaperSettings(RouteSettings):
     rounds: int = hidden_setting(999, least=1)
     labels: int = hidden_setting(1000, least=1)
     epochs: int = hidden_setting(1000, least=1)
+    every_demand: bool = hidden_setting(False)
 
 
 class PaperRouting(Routing):
@@ -63,12 +71,13 @@ class PaperRouting(Routing):
 def paper_settings(instance: Instance, asked: PaperSettings) -> Settings:
     """The paper's recipe, with at most 999 iterations.
 
-    An iteration asks one demand, so the run ends when every demand in turn had nothing to offer.
+    The run ends when no network of any demand improves the master and no search finds an overload:
+    where an iteration asks one demand, when each in turn had nothing to offer.
     """
     return Settings.paper(
         column_limit=1_000_000,
         iteration_limit=asked.rounds,
-        patience=len(instance.demand_max),
+        patience=1 if asked.every_demand else len(instance.demand_max),
         time_limit_s=asked.training_limit_s,
         seed=asked.seed,
         device=asked.device,
@@ -85,12 +94,16 @@ def paper_problem(instance: Instance, asked: PaperSettings) -> Problem:
     labels = instance.find_optimal(vectors, splits=True, objective=best).splits
     assert labels is not None
     training = Training(asked.epochs, learning_rate=1e-3, patience=50, decay=0.9, decay_after=10)
+    network = SplitNetwork(instance, hidden=asked.hidden, skip=False)
+    pricer = (
+        EveryDemandPricer(network, training, asked.jobs)
+        if asked.every_demand
+        else OneDemandPricer(network, training)
+    )
     return Problem(
         objective=Supervised(vectors, labels, "squared", "average"),
         requirements=(capacity(instance, asked),),
-        pricers=(
-            OneDemandPricer(SplitNetwork(instance, hidden=asked.hidden, skip=False), training),
-        ),
+        pricers=(pricer,),
         layout=Layout(instance.blocks),
     )
 
@@ -106,7 +119,10 @@ class OneDemandPricer(ArchitecturePricer):
     training: Training
 
     def price(self, request: PricingRequest) -> PricingResult:
-        demand = request.iteration % len(request.rows.layout)
+        return self.price_demand(request, request.iteration % len(request.rows.layout))
+
+    def price_demand(self, request: PricingRequest, demand: int) -> PricingResult:
+        """A member for this demand, trained by its own part of rows and labels."""
         alone = OneDemand(self.architecture, demand)
         pricer = GradientPricer(alone, restarts=1, training=self.training, finish=1.0)
         own = replace(
@@ -125,6 +141,36 @@ class OneDemandPricer(ArchitecturePricer):
     def make_plain_pricer(self, trainings: int) -> GradientPricer:
         """One network per demand on the labels alone, until each stops improving."""
         return GradientPricer(self.architecture, restarts=1, training=self.training, finish=1.0)
+
+
+@dataclass(frozen=True)
+class EveryDemandPricer(OneDemandPricer):
+    """Trains one member for every demand by its reduced cost: a job each, with a seed of its own.
+
+    Each enters by its own reduced cost.
+    """
+
+    n_jobs: int | None = None
+
+    def price(self, request: PricingRequest) -> PricingResult:
+        demands = range(len(request.rows.layout))
+        asked = [
+            replace(request, ensemble=None, seed=derive_seed(request.seed, demand, "demand"))
+            for demand in demands
+        ]
+        answers = fan_out(
+            self._price_one, list(zip(asked, demands, strict=True)), n_jobs=self.n_jobs, threads=1
+        )
+        found = [answer for answer in answers if answer.members is not None]
+        members = concatenate([one.members for one in found if one.members is not None])
+        return PricingResult(
+            members,
+            np.concatenate([one.blocks for one in found] or [np.empty(0, np.int64)]),
+            np.full(sum(len(one.blocks) for one in found), -1),
+        )
+
+    def _price_one(self, job: tuple[PricingRequest, int]) -> PricingResult:
+        return self.price_demand(*job)
 
 
 @dataclass(frozen=True)

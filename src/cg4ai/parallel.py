@@ -44,6 +44,25 @@ def check_jobs(n_jobs: object, called: str = "n_jobs") -> int | None:
     return int(n_jobs)
 
 
+def count_jobs(n_jobs: int | None) -> int:
+    """How many items are worked on at a time where this is asked: 1 within a worker."""
+    from joblib import effective_n_jobs
+
+    return int(effective_n_jobs(n_jobs))
+
+
+@contextmanager
+def use_jobs(n_jobs: int | None) -> Iterator[None]:
+    """So many jobs for all in this block that has no number of its own; None changes nothing."""
+    if n_jobs is None:
+        yield
+        return
+    from joblib import parallel_config
+
+    with parallel_config(n_jobs=n_jobs):
+        yield
+
+
 def fan_out(
     work: Callable[[Item], Answer],
     items: Iterable[Item],

@@ -278,6 +278,22 @@ def device_fault(device: Any) -> str:
     return ""
 
 
+def jobs_fault(jobs: Any, called: str = "n_jobs") -> str:
+    """What is wrong with a number of jobs; None is left to joblib."""
+    if _is_number(jobs) and jobs % 1 == 0 and jobs != 0:
+        return ""
+    return (
+        f"{called} must be a whole number but 0, got {jobs!r}: 2 for two jobs at a time, -1 for as "
+        "many as there are cores"
+    )
+
+
+def jobs_setting(text: str) -> Any:
+    return setting(
+        None, text, check=lambda jobs: jobs_fault(jobs, "jobs"), option="--jobs", metavar="N"
+    )
+
+
 # ---- what all runs have -------------------------------------------------------------------------
 
 
@@ -377,6 +393,9 @@ class Settings(CheckedSettings):
         mixture of fewer members, which predicts faster (0: none; for linear masters with
         final_weights "vertex"). An objective of several groups of scenarios may lose that share of
         its mean over each of them, too, at most.
+    n_jobs: how many searches for violated inputs go on at a time, in processes: of several
+        requirements, or of the rules (links, classes) of one that `BlackBox` searches. The result
+        is the same for any number. None: 1, or what `joblib.parallel_config` says.
     """
 
     epsilon: float = setting(1e-5, least=0)
@@ -402,6 +421,7 @@ class Settings(CheckedSettings):
     prune: float = setting(0.0, least=0, most=1, former="lean")
     seed: int = seed_setting()
     device: str = device_setting()
+    n_jobs: int | None = setting(None, check=lambda jobs: jobs_fault(jobs))
 
     @classmethod
     def paper(cls, **changes: Any) -> Self:

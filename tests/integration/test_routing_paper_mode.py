@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,8 +14,11 @@ import numpy as np
 import pytest
 
 import cg4ai
+from cg4ai import solve
 from cg4ai.apps.runner import perform
 from cg4ai.routing.network.instance import instance
+from cg4ai.runs import files
+from experiments.routing import published
 from experiments.routing.paper_mode import PaperRouting, PaperSettings
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
@@ -93,3 +97,56 @@ def test_comparison_with_the_published_method(
     assert [line.split("|")[2].strip() for line in lines] == ["ours", "as published"]
     # what has ended is read, not run again
     assert benchmark.main(options, usual=usual) == text
+
+
+def test_every_demand_is_priced_by_a_job_of_its_own(work: Path) -> None:
+    asked = PaperSettings(
+        network="small.json",
+        demands=2,
+        threads=1,
+        rounds=4,
+        labels=40,
+        epochs=20,
+        every_demand=True,
+        **QUICK,
+    )
+    task = PaperRouting().problem(PaperRouting().prepare(asked, None))
+    assert task.settings.n_jobs is None
+    one, two = (
+        solve(
+            PaperRouting().problem(PaperRouting().prepare(each, None)).problem,
+            replace(task.settings, n_jobs=each.jobs),
+        )
+        for each in (asked, replace(asked, jobs=2))
+    )
+    assert [record.added_columns for record in one.history][:1] == [2]
+    assert [(a.objective, a.columns, a.rows) for a in one.history] == [
+        (b.objective, b.columns, b.rows) for b in two.history
+    ]
+
+
+def test_what_a_run_has_reached_is_told_before_its_end(tmp_path: Path) -> None:
+    name = "polska-5-3"
+    assert published.Reached(name, tmp_path / "nothing").row()["#iter"] == 0
+    folder = tmp_path / name
+    folder.mkdir()
+    record = {"columns": 9, "rows": 2, "slack": 0.1, "total_s": 5.0, "separation_s": 1.5}
+    whole = "\n".join(json.dumps(one) for one in ({**record, "columns": 4}, record)) + "\n"
+    (folder / "history.jsonl").write_text(whole + '{"torn":')  # another process is writing it
+    cuts = "".join(json.dumps({"utilisation": value}) + "\n" for value in (1.3, 1.1))
+    (folder / "cuts.jsonl").write_text(cuts)
+    row = published.Reached(name, folder).row()
+    assert (row["#iter"], row["#cols"], row["#rows"], row["separation s"]) == (2, 9, 2, 3.0)
+    assert (row["overload found, last"], row["most"], row["ended"]) == (1.1, 1.3, "running")
+    assert (row["paper #iter"], row["paper #cols"], row["paper #rows"]) == (211, 115, 128)
+    summary = {"stop_reason": "no_improving_column", "worst_utilisation": 1.0, "mean_mlu_gap": 0.2}
+    files.write_json(folder / "summary.json", summary)
+    row = published.Reached(name, folder).row()
+    assert (row["ended"], row["mean gap"]) == ("as the paper's", 0.2)
+    published.write_progress([name], tmp_path, jobs=2, seconds=7)
+    assert json.loads((tmp_path / "progress.json").read_text()) == [row]
+    assert name in (tmp_path / "progress.md").read_text()
+
+
+def test_the_quickest_of_the_paper() -> None:
+    assert published.quickest(3) == ["france-10-3", "abilene-5-3", "france-5-5"]

@@ -43,7 +43,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 def test_every_number_has_a_range_here() -> None:
-    words = {"cuts", "final_weights", "device", "guarantee", "single_model"}
+    words = {"cuts", "final_weights", "device", "guarantee", "single_model", "n_jobs"}
     assert set(RANGES) == set(Settings().as_dict()) - words
 
 
@@ -185,3 +185,9 @@ def test_stored_settings_of_earlier_versions_are_read() -> None:
     assert read.loop == {"prune": 0.1, "final_weights": "vertex"}
     with pytest.raises(InvalidSettings, match="unknown setting 'stages'"):
         RouteSettings.from_mapping({"network": "abilene", "stages": 3})
+
+
+def test_jobs_are_a_whole_number_but_0() -> None:
+    assert Settings(n_jobs=-1).n_jobs == -1
+    with raises(InvalidSettings, "invalid-settings"):
+        Settings(n_jobs=0)

@@ -10,13 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.colgen.separation import BlackBox, GradientAscent, default_separator
+from cg4ai.colgen.separation import (
+    BlackBox,
+    GradientAscent,
+    MixedInteger,
+    default_separator,
+)
 from cg4ai.data.arrays import is_among
 from cg4ai.ensemble import shapes
 from cg4ai.ensemble.constructed import Pointwise, is_constructed
 from cg4ai.ensemble.rates import GroupRate, compute_group_rates
 from cg4ai.ensemble.verdict import Verdict, describe_coverage
 from cg4ai.objectives import compute_votes
+from cg4ai.protocols import Wrapping
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.rates import GroupRates
@@ -215,7 +221,8 @@ def audit(
         shield = find_shield_check(ensemble, requirement)
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
-            if (brief or shield is not None) and isinstance(requirement.region, Region):
+            hurried = (brief or shield is not None) and isinstance(requirement.region, Region)
+            if hurried and _is_general(search):
                 search = SCREENING if ensemble.differentiable else SAMPLING
             least = tolerance * estimate_region_size(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
@@ -225,6 +232,16 @@ def audit(
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
     return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
+
+
+def _is_general(separator: object) -> bool:
+    """Whether it searches any rule over a region, so that a brief search may take its place.
+
+    A requirement may be one that its own separator alone can search.
+    """
+    if isinstance(separator, GradientAscent | BlackBox | MixedInteger):
+        return True
+    return isinstance(separator, Wrapping) and any(map(_is_general, separator.inner_parts()))
 
 
 class RowViolations(NamedTuple):

@@ -130,7 +130,7 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "failures"),
+        *("path_file", "traffic", "validation", "failures", "jobs"),
     )
 
     def prepare(
@@ -194,6 +194,7 @@ class Routing:
     def problem(self, prepared: RoutingPreparation) -> TrainingTask:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
+        settings = replace(settings, n_jobs=asked.jobs)
         recipe = asked.fill_defaults(demands, joint=asked.joint)
         solver: Solver = solve_plainly
         later = f"{recipe.later_steps} the others"

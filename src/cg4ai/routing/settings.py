@@ -12,6 +12,7 @@ from cg4ai.apps import (
     CheckedSettings,
     device_setting,
     hidden_setting,
+    jobs_setting,
     seed_setting,
     setting,
     threads_setting,
@@ -69,7 +70,9 @@ class Recipe(CheckedSettings):
     objective: RoutingObjective = setting(
         "mlu", "mlu, split (distance to optimal splits) or cost (of paths)."
     )
-    separator: SeparatorName = setting("ascent", "Search for overloads: ascent or nlopt.")
+    separator: SeparatorName = setting(
+        "ascent", "Search for overloads: ascent, or nlopt (the paper's, a job for each link)."
+    )
     hidden: tuple[int, ...] = setting(
         (),
         "Units of the hidden layers, e.g. 64,64.",
@@ -256,6 +259,9 @@ class RouteSettings(Recipe):
         False, "One network for all demands, or for each, in place of a mixture."
     )
     baseline: bool = setting(False, "Also train and measure plain networks of equal effort.")
+    jobs: int | None = jobs_setting(
+        "With --separator nlopt: links searched at a time, each in a process; -1: all cores."
+    )
     time_limit_s: float = time_limit_setting()
     training_limit_s: float = hidden_setting(math.inf, least=0)
     threads: int | None = threads_setting()
@@ -282,6 +288,11 @@ class RouteSettings(Recipe):
             faults.append(
                 f"guarantee certified trains by the mlu objective, got {self.objective}; train "
                 "without it and prove what came out with cg4ai certify"
+            )
+        if self.jobs is not None and self.separator != "nlopt":
+            faults.append(
+                "jobs are links that NLopt searches at a time, and ascent searches all links in "
+                "one batch: leave out jobs, or search by separator nlopt"
             )
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()

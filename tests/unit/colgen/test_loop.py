@@ -15,6 +15,7 @@ import torch
 from cg4ai import Cg4aiError, Problem, Settings, StopReason, solve
 from cg4ai.colgen.pricing.defaults import PricerDefaults
 from cg4ai.colgen.pricing.exact.finite import FinitePricer
+from cg4ai.colgen.separation import BlackBox
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import SolverFailure
 from cg4ai.layout import Layout
@@ -22,7 +23,7 @@ from cg4ai.members import ConstantMembers, affine
 from cg4ai.members.mixture import Mixture
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, PricingRequest, SeparatorDefaults
-from cg4ai.records import IntArray, PricingResult, SeparationResult
+from cg4ai.records import IntArray, PartState, PricingResult, SeparationResult
 from cg4ai.rules import Box, Linear, Requirement
 from raising import raises
 
@@ -55,6 +56,50 @@ def about(target: float, **kind: Any) -> Supervised:
 
 def at_least(bound: float, *, where: float = 0.0) -> Linear:
     return Linear([[where]], [1.0], bound)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_requirements_searched_side_by_side_give_the_same_run(own: bool) -> None:
+    boxes = [Box([0.0], [1.0 + number]) for number in range(5)]
+    slopes = affine(np.array([[[1.0]], [[-1.0]], [[0.5]]]), np.array([[0.0], [1.0], [0.2]]))
+
+    def run(jobs: int | None) -> Any:
+        search = BlackBox(starts=2, evaluations=30)
+        rules = [Linear(box, [1.0], 0.4, "<=", separator=search) for box in boxes]
+        rules = [replace(rules[0], separator=Remembering()), *rules[1:]] if own else rules
+        problem = Problem(
+            about(3.0, kind="mixture"),
+            rules,
+            [FinitePricer([(slopes, np.zeros(3, np.int64))])],
+            Layout.single(1),
+        )
+        return solve(problem, changed(n_jobs=jobs, final_rounds=2))
+
+    one, two = run(None), run(2)
+    assert one.ensemble.parts[0].weights.tolist() == two.ensemble.parts[0].weights.tolist()
+    compared = ("objective", "slack", "worst_violation", "rows", "columns", "note")
+    for first, second in zip(one.history, two.history, strict=True):
+        assert [getattr(first, name) for name in compared] == [
+            getattr(second, name) for name in compared
+        ]
+    assert one.history[-1].rows > 0
+
+
+class Remembering(SeparatorDefaults):
+    """A search that counts its calls, which a search in another process could not."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def find(self, *asked: Any, **named: Any) -> SeparationResult:
+        self.calls += 1
+        return BlackBox(starts=1, evaluations=30).find(*asked, **named)
+
+    def state(self) -> PartState:
+        return PartState({"calls": self.calls}, {})
+
+    def restore(self, state: PartState) -> None:
+        self.calls = int(state.values["calls"])
 
 
 class Scripted(PricerDefaults):

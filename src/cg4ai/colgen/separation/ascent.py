@@ -13,7 +13,6 @@ from torch import Tensor
 from cg4ai.colgen.separation.blackbox import BlackBox
 from cg4ai.colgen.separation.scan import collect_violations, get_search_region, pick_starts
 from cg4ai.errors import InvalidInput
-from cg4ai.members.mixture import Mixture
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult
 from cg4ai.rules.regions import Ball
@@ -107,9 +106,7 @@ class GradientAscent(SeparatorDefaults):
         violations = region_violations(ensemble, requirement, points)
         worst = np.argsort(-violations.max(axis=1), kind="stable")[: self.polish]
         rules = violations[worst].argmax(axis=1)
-        # one input at a time is quicker on a CPU
-        near = ensemble.to("cpu") if isinstance(ensemble, Mixture) else ensemble
-        return BlackBox(evaluations=200).climb(near, requirement, points[worst], rules)
+        return BlackBox(evaluations=200).climb(ensemble, requirement, points[worst], rules)
 
     def _climb(
         self, ensemble: OutputModel, requirement: Requirement, points: Array, rules: IntArray

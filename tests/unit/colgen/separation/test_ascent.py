@@ -11,11 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from joblib import parallel_config
 from scipy.optimize import linprog
 from torch import Tensor
 
 from cg4ai.colgen.separation import BlackBox, GradientAscent
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members import affine
+from cg4ai.members.mixture import Mixture, Part
 from cg4ai.rules import Concave, Linear, Margin, Probability
 from cg4ai.rules.regions import Ball, Box, Polytope
 from raising import raises
@@ -192,6 +196,25 @@ def test_black_box_ends_after_its_seconds() -> None:
     assert len(asked) < 100
 
 
+def test_black_box_finds_the_same_with_any_number_of_jobs() -> None:
+    mixture = Mixture(
+        (Part(affine(MATRIX[None], SHIFT[None]), np.zeros(1, np.int64), np.ones(1)),),
+        Layout.single(3),
+    )
+    rules = np.random.default_rng(4).normal(size=(7, 3))
+    requirement = Linear(Box(LOWER, UPPER), rules, 5.0)
+    serial, two, three = (
+        search(BlackBox(starts=2, evaluations=60, n_jobs=jobs), mixture, requirement)
+        for jobs in (None, 2, 3)
+    )
+    for other in (two, three):
+        assert np.array_equal(serial.rows.inputs, other.rows.inputs)
+        assert np.array_equal(serial.rows.origin, other.rows.origin)
+        assert np.array_equal(serial.violations, other.violations)
+    with parallel_config(n_jobs=2):
+        assert search(BlackBox(starts=2, evaluations=60), mixture, requirement).worst == two.worst
+
+
 def test_a_single_point_region() -> None:
     requirement = Linear(Box(UPPER, UPPER), RULES[0], 100.0)
     expected = 100.0 - RULES[0] @ (UPPER @ MATRIX + SHIFT)
@@ -229,6 +252,7 @@ def test_an_error_of_the_mixture_is_not_swallowed() -> None:
         (lambda: BlackBox("LN_COBILA"), "unknown-name"),
         (lambda: BlackBox("GN_CRS2_LM"), "unknown-name"),
         (lambda: BlackBox(evaluations=0), "range"),
+        (lambda: BlackBox(n_jobs=0), "range"),
     ],
 )
 def test_wrong_settings_are_refused(make: Callable[[], Any], code: str) -> None:
