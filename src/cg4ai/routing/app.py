@@ -54,6 +54,7 @@ from cg4ai.routing.prove.ratio_proof import write_ratio
 from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
 from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.problem import (
+    attacked_problem,
     capacity,
     routing_problem,
     routing_settings,
@@ -246,7 +247,11 @@ class Routing:
             ratio = prepared.ratio
             inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
             return shielded_problem(prepared.instance, asked, ratio=inner), settings
-        stated = tree_problem if asked.members == "tree" else routing_problem
+        stated = routing_problem
+        if asked.members == "tree":
+            stated = tree_problem
+        elif asked.guarantee == "attacked":
+            stated = attacked_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(
@@ -270,7 +275,9 @@ class Routing:
             # the certificate speaks of what the mixture says of itself
             router.about.update(describe_mixture(self, prepared))
             written |= write_proof(run.folder, made, router, solved.proof)
-        if asked.joint:  # its rule is no row of the master, but has its region
+        if (
+            asked.joint and asked.guarantee != "attacked"
+        ):  # its rule is no row of the master, but has its region
             rule = capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"

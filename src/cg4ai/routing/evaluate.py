@@ -29,6 +29,7 @@ from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
 from cg4ai.rules import Box
 
+RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 NO_LOAD = 1e-300  # an optimum below it counts as so much
@@ -58,6 +59,7 @@ class Validation:
         gap = reached - self.best.mlu
         return {
             f"{prefix}mean_mlu_gap": float(gap.mean()),
+            f"{prefix}p999_mlu_gap": float(np.quantile(gap, RARE)),
             f"{prefix}max_mlu_gap": float(gap.max()),
             f"{prefix}overloaded": float((reached > FEASIBLE).mean()),
         }
@@ -213,6 +215,7 @@ def evaluate_mixes(
             "vectors": len(vectors),
             "mean_optimal_mlu": float(best.mean()),
             "mean_mlu_gap": float(gap.mean()),
+            "p999_mlu_gap": float(np.quantile(gap, RARE)),
             "max_mlu_gap": float(gap.max()),
             "mean_ratio": float(over.mean()),
             "max_ratio": float(over.max()),
@@ -258,6 +261,7 @@ def _about(
         "objective": settings.objective,
         "from_traffic": settings.traffic is not None,
         "guarantee": settings.guarantee,
+        "protocol": settings.protocol,
         "members": settings.members,
         "time_limit_s": settings.time_limit_s,
         "training_limit_s": settings.training_limit_s,

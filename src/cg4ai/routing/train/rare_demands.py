@@ -19,6 +19,7 @@ from cg4ai.routing.train.optimal import dual_prices
 from cg4ai.routing.train.utilisation import Utilisation
 
 CHUNK = 16384  # vectors predicted at once, at most
+LARGEST_SHARE = 8  # one of so many vectors is trained on at most
 UNSEEN = 5e-3  # the share of vectors whose price may be unknown
 
 
@@ -88,8 +89,11 @@ class GapTail:
         levels = self.least(chosen) + self.allowed
         return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
 
-    def find_hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
-        """The hundredth of the screened vectors with the largest gaps."""
-        drawn, gaps = self.sample_gaps(predict, self.most, seed=derive_seed(seed, 0, "hardest"))
-        worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.most // 100)]
+    def find_hardest(
+        self, predict: Callable[[Tensor], Tensor], *, seed: int, screened: int, kept: int
+    ) -> Array:
+        """The vectors of largest gap; fewer where fewer are affordable, an eighth at most."""
+        count = min(screened, self.most)
+        drawn, gaps = self.sample_gaps(predict, count, seed=derive_seed(seed, 0, "hardest"))
+        worst = gaps.topk(max(1, min(kept, len(gaps) // LARGEST_SHARE))).indices
         return np.asarray(drawn[worst].cpu().numpy())
