@@ -268,6 +268,7 @@ def _about(
         "threads": settings.threads,
         "seed": settings.seed,
         "constants": count_constants(problem),
+        "by_iteration": list_by_iteration(result),
         **capacity_rows(problem, result),
         "active_constants": active_constants(result.ensemble),
     }
@@ -368,6 +369,23 @@ def _beside(
         arrays["plain_cost"] = costs["predicted_cost"]
         summary["plain_mean_cost_gap"] = cost_gaps(costs)["mean_cost_gap"]
     return summary, arrays
+
+
+def list_by_iteration(result: Result) -> dict[str, list[float | int | None]]:
+    """What figures by iterations are drawn from; the columns and rows are those after it.
+
+    `slack` is what the worst row of the master lacked, `worst_utilisation` the highest that a
+    search of the mixture found: None where there was none, since a shield keeps the capacities.
+    """
+    history = result.history
+    worst = [one.worst_violation for one in history]
+    return {
+        "objective": [one.objective for one in history],
+        "columns": [one.columns for one in history],
+        "rows": [one.rows for one in history],
+        "slack": [one.slack for one in history],
+        "worst_utilisation": [None if one is None else 1.0 + one for one in worst],
+    }
 
 
 def count_constants(problem: Problem) -> int:
