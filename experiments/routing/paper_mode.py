@@ -45,6 +45,11 @@ class PaperSettings(RouteSettings):
     labels: int = hidden_setting(1000, least=1)
     epochs: int = hidden_setting(1000, least=1)
 
+    @property
+    def joint(self) -> bool:
+        """A network for each demand, as published."""
+        return False
+
 
 class PaperRouting(Routing):
     """The routing application with the published method in place of ours."""
