@@ -8,24 +8,30 @@ weighed by the same master, over more scenarios than usual, and no member is lef
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
 import typer
 
 from cg4ai import Problem, Settings, solve
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
+from cg4ai.parallel import iterate_as_completed
 from cg4ai.report.tables import format_markdown
 from cg4ai.routing import Instance, instance, shielded_problem
 from cg4ai.routing.prove.attack import attack
 from cg4ai.routing.settings import PAPER_LOAD, Recipe
+from cg4ai.routing.train.effort import LATER
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import attacked_problem, routing_settings
-from experiments.command import KEPT, Folder, command, say
+from experiments.command import KEPT, Folder, Jobs, command, say
+from experiments.side_by_side import cores
 
 Way = Literal["one network", "own loss", "residual, no duals", "residual, duals"]
 COLUMN_WAYS: tuple[Way, ...] = ("own loss", "residual, no duals", "residual, duals")
@@ -44,6 +50,7 @@ def columns(
     seeds: Annotated[int, typer.Option(help="How many.")] = 5,
     most: Annotated[int, typer.Option(help="Columns at most.")] = 4,
     steps: Annotated[int, typer.Option(help="Of the first column; 0: as many as usual.")] = 0,
+    jobs: Jobs = None,
 ) -> None:
     """Train at equal steps; DIR/columns.jsonl has a line for each run, columns.md the table.
 
@@ -56,15 +63,15 @@ def columns(
     lines = file.read_text().splitlines() if file.exists() else []
     found = [json.loads(line) for line in lines]
     known = {(one["configuration"], one["guarantee"], one["seed"]) for one in found}
-    for name in configurations or USUAL:
-        for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-            if (name, guarantee, seed) in known:
-                continue
-            for one in compare_ways(name, guarantee, seed, most=most, steps=steps):
+    wanted = product(configurations or USUAL, range(FIRST_SEED, FIRST_SEED + seeds))
+    left = [(name, seed) for name, seed in wanted if (name, guarantee, seed) not in known]
+    work = partial(compare_ways, guarantee=guarantee, most=most, steps=steps)
+    for several in iterate_as_completed(work, left, n_jobs=cores() if jobs is None else jobs):
+        with file.open("a") as stream:
+            for one in several:
                 say(json.dumps(one))
-                found.append(one)
-                with file.open("a") as stream:
-                    stream.write(json.dumps(one) + "\n")
+                stream.write(json.dumps(one) + "\n")
+        found += several
     table = format_markdown(summarise(found))
     (out / "columns.md").write_text(table)
     print(table)
@@ -89,23 +96,27 @@ class Judge:
 
 
 def compare_ways(
-    name: str, guarantee: str, seed: int, *, most: int, steps: int
-) -> Iterator[dict[str, Any]]:
-    """One line for each way and number of columns; `steps` of training are counted in each."""
+    job: tuple[str, int], *, guarantee: str, most: int, steps: int
+) -> list[dict[str, Any]]:
+    """Of a configuration and a seed, one line for each number of columns and way."""
+    name, seed = job
+    torch.set_num_threads(1)  # as many runs at once as there are cores
     network, demands, paths = name.rsplit("-", 2)
     made = instance(network, int(demands), int(paths), load=PAPER_LOAD)
     vectors = made.sample(VECTORS, JUDGED_BY)
     judge = Judge(made, vectors, made.find_optimal(vectors).mlu)
-    recipe = Recipe(seed=seed, first_steps=steps, later_steps=steps // 2)
+    recipe = Recipe(seed=seed, first_steps=steps, later_steps=steps // LATER)
     recipe = recipe.fill_defaults(len(made.demand_max), joint=True)
     about = {"configuration": name, "guarantee": guarantee, "seed": seed}
+    found = []
     for count in range(1, most + 1):
         whole = recipe.first_steps + (count - 1) * recipe.later_steps
         longer = replace(recipe, first_steps=whole, rounds=1)
-        yield about | _trained(judge, longer, guarantee, "one network", columns=count)
+        found.append(about | _trained(judge, longer, guarantee, "one network", columns=count))
         for way in COLUMN_WAYS if count > 1 else ():
             several = replace(recipe, rounds=count)
-            yield about | _trained(judge, several, guarantee, way, columns=count)
+            found.append(about | _trained(judge, several, guarantee, way, columns=count))
+    return found
 
 
 def _trained(
