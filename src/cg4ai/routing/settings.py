@@ -38,7 +38,7 @@ Protocol = Literal["none", "paper"]
 PAPER_LOAD = 0.99
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
-ROUNDS = 4  # networks for all demands, at most
+ROUNDS = 8  # networks for all demands, at most
 TREES = 4  # grown one after the other, each for what the others leave
 USUAL = "the usual"
 USUAL_PRUNE = 2e-4  # share of the objective that fewer members may cost
@@ -90,7 +90,7 @@ class Recipe(CheckedSettings):
     )
     leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
     scenarios: int = hidden_setting(300, least=1)
-    priced: int = hidden_setting(5_000, least=1)
+    priced: int = hidden_setting(20_000, least=1)
     first_steps: int = hidden_setting(0, least=0, zero=USUAL)
     later_steps: int = hidden_setting(0, least=0, zero=USUAL)
     batch_size: int = hidden_setting(0, least=0, zero=USUAL)

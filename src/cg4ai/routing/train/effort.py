@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 LEAST_VECTORS = 100
 # vectors times paths: of linear programs, and of predictions
-SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 400_000, 400_000, 300_000
+SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 900_000, 400_000, 300_000
 SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
 VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
 TIGHT_VECTORS = 1000  # near where links are full, to compare with plain networks

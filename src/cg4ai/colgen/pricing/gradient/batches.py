@@ -21,7 +21,7 @@ from cg4ai.records import Array
 from cg4ai.seeds import derive_seed
 
 LAID_OUT = 100  # steps whose inputs are drawn at once,
-PASSES = 3  # and used so often where the mixture must be evaluated at them
+PASSES = 5  # and used so often where the mixture must be evaluated at them
 CHUNK = 4096  # inputs at which it is evaluated at once
 SEARCHED = 250  # steps between two searches for rare inputs
 SCREENED, KEPT = 16_384, 512  # inputs looked at in each search, and kept of it at most
