@@ -148,7 +148,7 @@ def test_plain_is_the_same_network_without_its_shield(uneven: Instance) -> None:
 def test_usual_settings_depend_on_the_kind_of_network() -> None:
     one = RouteSettings(network="abilene")
     assert one.fill_defaults(15, joint=one.joint).hidden == (64, 64)
-    assert one.fill_defaults(15, joint=True).first_steps == 5750
+    assert one.fill_defaults(15, joint=True).first_steps == 8625
     assert one.fill_defaults(15, joint=True).later_steps == 1437
     attacked = RouteSettings(network="abilene", guarantee="attacked")
     assert attacked.fill_defaults(15, joint=attacked.joint) == replace(

@@ -21,9 +21,9 @@ VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths a
 TIGHT_VECTORS = 1000  # near where links are full, to compare with plain networks
 JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
-FEW_STEPS, STEPS_EACH = 2000, 250
+FEW_STEPS, STEPS_EACH = 3000, 375
 LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 200_000, 500, 0.7
-LATER = 4  # a later network takes one of so many steps
+LATER = 6  # a later network takes one of so many steps
 RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
 # vectors of a step, of several mixes of demands or of one; of a wide one so many times more, of
 # which there are fewer
@@ -43,7 +43,7 @@ def count_climbs(wanted: int, instance: Instance) -> int:
 
 
 def joint_steps(demands: int, *, wide: bool = False) -> int:
-    """Of a network for all demands: 2,000 and 250 for each demand, fewer again beyond 24.
+    """Of a network for all demands: 3,000 and 375 for each demand, fewer again beyond 19.
 
     Beyond five hundred they rise once more: so many parameters take longer to find their places.
     """
