@@ -247,7 +247,7 @@ class Routing:
             ratio = prepared.ratio
             inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
             return shielded_problem(prepared.instance, asked, ratio=inner), settings
-        stated = routing_problem
+        stated: Callable[[Instance, RouteSettings], Problem] = routing_problem
         if asked.members == "tree":
             stated = tree_problem
         elif asked.guarantee == "attacked":

@@ -41,7 +41,7 @@ LOCAL = (24, 24)  # of one for each demand behind a shield of its own
 ROUNDS = 8  # networks for all demands, at most
 TREES = 4  # grown one after the other, each for what the others leave
 USUAL = "the usual"
-USUAL_PRUNE = 2e-4  # share of the objective that fewer members may cost
+USUAL_PRUNE = 5e-5  # share of the objective that fewer members may cost
 
 
 @dataclass(frozen=True, kw_only=True)
