@@ -132,7 +132,7 @@ def test_rare_inputs_are_searched_for_now_and_then_and_take_their_share() -> Non
 
     made.search({}, 99, predict)
     assert made.pool is None
-    for step in (100, 101, 349, 350):
+    for step in (100, 101, 599, 600):
         made.search({}, step, predict)
     assert len([count for count in asked if count > 1]) == 2
     assert made.pool is not None

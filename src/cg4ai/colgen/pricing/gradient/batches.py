@@ -23,7 +23,8 @@ from cg4ai.seeds import derive_seed
 LAID_OUT = 100  # steps whose inputs are drawn at once,
 PASSES = 5  # and used so often where the mixture must be evaluated at them
 CHUNK = 4096  # inputs at which it is evaluated at once
-SEARCHED = 250  # steps between two searches for rare inputs
+SEARCHED = 250  # steps between two searches for rare inputs; twice as many where all that is in
+# the mixture must be evaluated at what is looked at
 SCREENED, KEPT = 16_384, 512  # inputs looked at in each search, and kept of it at most
 REMEMBERED = 4  # searches whose findings are trained on
 Predict = Callable[[Parameters, Tensor], Tensor]  # (n, d) -> (restarts, n, r)
@@ -132,6 +133,7 @@ class SampledBatches:
         self.tail = tail if share > 0 else None
         self.rare = round(share * size)
         self.next_search = begin
+        self.pause = SEARCHED if current is None else 2 * SEARCHED
         self.found: list[tuple[Tensor, Tensor | None]] = []
         self.pool: tuple[Tensor, Tensor | None] | None = None
         self.priced: tuple[Tensor, Tensor | None] | None = None
@@ -211,7 +213,7 @@ class SampledBatches:
         """Now and then, look for inputs at which what is in training is worst."""
         if self.tail is None or step < self.next_search:
             return
-        self.next_search = step + SEARCHED
+        self.next_search = step + self.pause
         with torch.no_grad():
             groups = len(predict(parameters, self._known_inputs()))
             for group in range(groups):
