@@ -35,7 +35,7 @@ def answers(
         name = f"{network}-{demands}-{paths}"
         if configurations and name not in configurations:
             continue
-        asked = RouteSettings(network=network, demands=demands, paths=paths)
+        asked = RouteSettings(network=network, demands=demands, paths=paths, protocol="paper")
         rows.append({"configuration": name, **measured(asked)})
         say(json.dumps(rows[-1]))
         with (out / "answers.jsonl").open("a") as stream:

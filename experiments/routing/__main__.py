@@ -68,6 +68,9 @@ def routing(
     threads: Threads = 1,
     stop_after: StopAfter = None,
     lean: Lean = False,
+    guarantee: Annotated[
+        str, typer.Option(help="Of mode ours: shielded, attacked or certified.")
+    ] = "shielded",
     baseline: Annotated[
         bool, typer.Option(help="Also train and measure plain networks of equal effort.")
     ] = True,
@@ -87,6 +90,10 @@ def routing(
         )
     usual: dict[str, Any] = {"seed": seed, "device": device, "threads": threads}
     usual["baseline"] = baseline
+    if mode == "ours":
+        usual["guarantee"] = guarantee
+    elif guarantee != "shielded":
+        raise InvalidInput("--guarantee is about mode ours: the published method is attacked")
     if time_limit is not None:
         usual["training_limit_s"] = time_limit
     plan = Plan(

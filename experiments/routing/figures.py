@@ -43,6 +43,8 @@ def all_figures(runs: Path, out: Path) -> Figures:
     """Every figure whose run folder exists under `runs` and has ended."""
     wanted: list[tuple[str, str, Callable[[Path, Path], Path]]] = [
         ("nobel-us-5-3", "slack", slack),
+        ("nobel-us-5-3", "overloads", overloads),
+        ("di-yuan-15-3", "overloads-di-yuan", overloads),
         ("nobel-germany-15-3", "mlu-nobel-germany", predicted_mlu),
         ("newyork-5-3", "mlu-newyork", predicted_mlu),
         ("nobel-us-10-3", "plain-violations", plain_violations),
@@ -66,8 +68,7 @@ def all_figures(runs: Path, out: Path) -> Figures:
 def slack(run: Path, target: Path) -> Path:
     """What the master's rows lack over the iterations, as far as they lack anything.
 
-    Beside it the worst overload that was found in each iteration, of the mixture or of networks in
-    training: with an anchor in the master nothing lacks, and only that shows what happened.
+    Beside it the worst overload of the mixture that was found in each iteration.
     """
     history = Run.open(run, read_only=True).history()
     found = _overloads(saved_arrays(run), len(history))
@@ -85,12 +86,40 @@ def slack(run: Path, target: Path) -> Path:
     return _saved(figure, run, target)
 
 
+def overloads(run: Path, target: Path) -> Path:
+    """The highest utilisation of the mixture that a search found in each iteration, and its size.
+
+    Beside it the columns and rows of the master. A shielded mixture is not searched.
+    """
+    history = Run.open(run, read_only=True).history()
+    found = [
+        (record["iteration"], 1.0 + record["worst_violation"])
+        for record in history
+        if record["worst_violation"] is not None
+    ]
+    if not found:
+        raise RunFolderError(f"{run} has no search of its mixture: a shield keeps the capacities")
+    figure, (left, right) = new_panels(2)
+    at, worst = np.array(found).T
+    left.plot(at, worst, "o-", color=FIRST, markersize=4, label="mixture")
+    left.axhline(1.0, color=BAD, linewidth=0.8, label="capacity")
+    left.set(xlabel="iteration", ylabel="highest utilisation found")
+    legend_above(left)
+    for what in ("columns", "rows"):
+        counts = [record[what] for record in history]
+        right.plot(range(len(counts)), counts, "o-", markersize=4, label=what)
+    right.set(xlabel="iteration", ylabel="in the master", yscale="log")
+    legend_above(right)
+    return _saved(figure, run, target)
+
+
 def _overloads(arrays: Arrays, count: int) -> NDArray[Any]:
-    """The largest utilisation above 1 that was found in each iteration, (count,)."""
+    """The largest utilisation above 1 of the mixture found in each iteration, (count,)."""
     found, worst = found_overloads(arrays), np.zeros(count)
-    within = found["iteration"] < count  # the last search comes after all iterations
-    iterations = found["iteration"][within].astype(np.int64)
-    np.maximum.at(worst, iterations, found["utilisation"][within] - 1.0)
+    # the last search comes after all iterations; networks in training are no mixture
+    own = (found["iteration"] < count) & ~found["training"].astype(bool)
+    iterations = found["iteration"][own].astype(np.int64)
+    np.maximum.at(worst, iterations, found["utilisation"][own] - 1.0)
     return worst
 
 

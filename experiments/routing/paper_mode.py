@@ -53,6 +53,11 @@ class PaperSettings(RouteSettings):
     epochs: int = hidden_setting(1000, least=1)
     every_demand: bool = hidden_setting(False)
 
+    @property
+    def joint(self) -> bool:
+        """A network for each demand, as published."""
+        return False
+
 
 class PaperRouting(Routing):
     """The routing application with the published method in place of ours."""

@@ -384,6 +384,12 @@ class Tail(Protocol):
         """Inputs (k, d) and levels (k,), k = 0 if none; `predict` maps (n, d) to (n, r)."""
         ...
 
+    def find_hardest(
+        self, predict: Callable[[Tensor], Tensor], *, seed: int, screened: int, kept: int
+    ) -> Array:
+        """Of `screened` inputs at most, the `kept` at most (k, d) that are worst: to train on."""
+        ...
+
 
 @dataclass(frozen=True)
 class Epigraph:
@@ -408,7 +414,9 @@ class Epigraph:
     kind: Literal["epigraph"] = "epigraph"
 
     def value(self, batch: Batch, outputs: Tensor) -> Tensor:
-        return self.pieces.values(batch.inputs, outputs).amax(-1).mean(-1)
+        """Of a mixture: the mean largest piece, or its sum with the batch's weights (n,)."""
+        largest = self.pieces.values(batch.inputs, outputs).amax(-1)
+        return largest.mean(-1) if batch.weights is None else largest @ batch.weights
 
     def batch(
         self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype

@@ -188,7 +188,8 @@ class NormalPhase:
                 run.note_time()
                 break  # the ending searches once more, in what time is left
             found = separate(run, run.work.ensemble(solution), f"cut {number}")
-            worst = found.worst
+            seen = [one for one in (worst, found.worst) if one is not None]
+            worst = max(seen, default=None)
             if not found.added:
                 break
             solution = run.solve_master()

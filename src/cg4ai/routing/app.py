@@ -40,6 +40,7 @@ from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
 from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
 from cg4ai.routing.train.problem import (
+    attacked_problem,
     capacity,
     routing_problem,
     routing_settings,
@@ -253,7 +254,11 @@ class Routing:
 
                 inner = ratio_shield(prepared.instance, prepared.ratio)
             return shielded_problem(prepared.instance, asked, ratio=inner), settings
-        stated = tree_problem if asked.members == "tree" else routing_problem
+        stated: Callable[[Instance, RouteSettings], Problem] = routing_problem
+        if asked.members == "tree":
+            stated = tree_problem
+        elif asked.guarantee == "attacked":
+            stated = attacked_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(
@@ -279,7 +284,9 @@ class Routing:
             # the certificate speaks of what the mixture says of itself
             router.about.update(describe_mixture(self, prepared))
             written |= write_proof(run.folder, made, router, solved.proof)
-        if asked.joint:  # its rule is no row of the master, but has its region
+        if (
+            asked.joint and asked.guarantee != "attacked"
+        ):  # its rule is no row of the master, but has its region
             rule = capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"

@@ -29,6 +29,7 @@ from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
 from cg4ai.rules import Box
 
+RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 NO_LOAD = 1e-300  # an optimum below it counts as so much
@@ -58,6 +59,7 @@ class Validation:
         gap = reached - self.best.mlu
         return {
             f"{prefix}mean_mlu_gap": float(gap.mean()),
+            f"{prefix}p999_mlu_gap": float(np.quantile(gap, RARE)),
             f"{prefix}max_mlu_gap": float(gap.max()),
             f"{prefix}overloaded": float((reached > FEASIBLE).mean()),
         }
@@ -213,6 +215,7 @@ def evaluate_mixes(
             "vectors": len(vectors),
             "mean_optimal_mlu": float(best.mean()),
             "mean_mlu_gap": float(gap.mean()),
+            "p999_mlu_gap": float(np.quantile(gap, RARE)),
             "max_mlu_gap": float(gap.max()),
             "mean_ratio": float(over.mean()),
             "max_ratio": float(over.max()),
@@ -258,12 +261,14 @@ def _about(
         "objective": settings.objective,
         "from_traffic": settings.traffic is not None,
         "guarantee": settings.guarantee,
+        "protocol": settings.protocol,
         "members": settings.members,
         "time_limit_s": settings.time_limit_s,
         "training_limit_s": settings.training_limit_s,
         "threads": settings.threads,
         "seed": settings.seed,
         "constants": count_constants(problem),
+        "by_iteration": list_by_iteration(result),
         **capacity_rows(problem, result),
         "active_constants": active_constants(result.ensemble),
     }
@@ -366,6 +371,23 @@ def _beside(
         arrays["plain_cost"] = costs["predicted_cost"]
         summary["plain_mean_cost_gap"] = cost_gaps(costs)["mean_cost_gap"]
     return summary, arrays
+
+
+def list_by_iteration(result: Result) -> dict[str, list[float | int | None]]:
+    """What figures by iterations are drawn from; the columns and rows are those after it.
+
+    `slack` is what the worst row of the master lacked, `worst_utilisation` the highest that a
+    search of the mixture found: None where there was none, since a shield keeps the capacities.
+    """
+    history = result.history
+    worst = [one.worst_violation for one in history]
+    return {
+        "objective": [one.objective for one in history],
+        "columns": [one.columns for one in history],
+        "rows": [one.rows for one in history],
+        "slack": [one.slack for one in history],
+        "worst_utilisation": [None if one is None else 1.0 + one for one in worst],
+    }
 
 
 def count_constants(problem: Problem) -> int:

@@ -35,13 +35,14 @@ SeparatorName = Literal["ascent", "nlopt", "mip"]  # the last is refused with it
 Guarantee = Literal["attacked", "certified", "shielded"]
 MembersName = Literal["network", "tree", "both"]
 AgentScope = Literal["own", "source", "all"]
+Protocol = Literal["none", "paper"]
+PAPER_LOAD = 0.99
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
+ROUNDS = 8  # networks for all demands, at most
 TREES = 4  # grown one after the other, each for what the others leave
 USUAL = "the usual"
-USUAL_PRUNE = (
-    0.005  # the objective that fewer members may cost; on fresh demands they cost far less
-)
+USUAL_PRUNE = 5e-5  # share of the objective that fewer members may cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +93,7 @@ class Recipe(CheckedSettings):
     )
     leaves: int = setting(256, "Leaves of a tree, at most.", least=1, most=2**16)
     scenarios: int = hidden_setting(300, least=1)
-    priced: int = hidden_setting(5_000, least=1)
+    priced: int = hidden_setting(20_000, least=1)
     first_steps: int = hidden_setting(0, least=0, zero=USUAL)
     later_steps: int = hidden_setting(0, least=0, zero=USUAL)
     batch_size: int = hidden_setting(0, least=0, zero=USUAL)
@@ -133,9 +134,9 @@ class Recipe(CheckedSettings):
             wide = self.agent_scope == "all" and sizes.is_joint_wide(demands, self.device)
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.agent_scope == "all" else LOCAL
-            usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // 2}
+            usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // sizes.LATER}
             usual |= {"batch_size": sizes.joint_batch(mixed=self.agent_scope == "all", wide=wide)}
-            usual |= {"rounds": 2 if self.members == "network" else TREES}
+            usual |= {"rounds": ROUNDS if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
 
@@ -165,6 +166,11 @@ class RouteSettings(Recipe):
         "given. With --traffic nothing is scaled unless --scale-capacities asks for it.",
         least=1e-12,
         read=load_of,
+    )
+    protocol: Protocol = setting(
+        "none",
+        "paper: the protocol of the paper's tables, which is shortest paths, load 0.99 and the box "
+        "from zero to the largest demands, whatever other defaults are.",
     )
     demand_file: Path | None = setting(
         None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
@@ -274,11 +280,8 @@ class RouteSettings(Recipe):
 
     @property
     def joint(self) -> bool:
-        """Whether a member splits all demands, as shielded networks and all trees do.
-
-        Proofs of networks, and rows in the master, want one for each.
-        """
-        return self.guarantee == "shielded" or self.members == "tree"
+        """Whether a member splits all demands; only proofs of networks want one for each."""
+        return self.guarantee != "certified" or self.members == "tree"
 
     def inconsistencies(self) -> list[str]:
         faults = super().inconsistencies()
@@ -294,6 +297,7 @@ class RouteSettings(Recipe):
                 "jobs are links that NLopt searches at a time, and ascent searches all links in "
                 "one batch: leave out jobs, or search by separator nlopt"
             )
+        faults += self._against_protocol()
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
@@ -308,6 +312,27 @@ class RouteSettings(Recipe):
                 "otherwise; leave it out"
             )
         return faults
+
+    def _against_protocol(self) -> list[str]:
+        """What the paper's protocol fixes and is asked otherwise."""
+        if self.protocol == "none":
+            return []
+        asked = {
+            "load": self.load != PAPER_LOAD,
+            "path_file": self.path_file is not None,
+            "min_demand": self.min_demand != 0.0,
+            "hose": self.hose is not None,
+            "budget": self.budget is not None,
+            "traffic": self.traffic is not None,
+            "ratio": self.ratio is not None,
+        }
+        others = [name for name, differs in asked.items() if differs]
+        if not others:
+            return []
+        return [
+            f"protocol paper fixes shortest paths, load {PAPER_LOAD} and the box from zero to the "
+            f"largest demands; leave out {', '.join(others)}, or the protocol"
+        ]
 
     def _misplaced_traffic(self) -> list[str]:
         """Traffic brings demands and their set, and is learned from through the shield."""

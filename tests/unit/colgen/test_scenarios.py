@@ -48,6 +48,9 @@ class OneTail:
             return np.empty((0, 1)), np.empty(0)
         return np.array([[3.0]]), np.array([self.level])
 
+    def find_hardest(self, predict, *, seed, screened, kept):
+        return np.array([[3.0]])
+
 
 def problem(tail):
     members = ConstantMembers(MEMBERS, 1)

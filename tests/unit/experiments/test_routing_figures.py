@@ -43,7 +43,16 @@ def saved_run(folder: Path, *, cuts: bool = True, slack: float = 0.0) -> Path:
         **(CUTS if cuts else {}),
     }
     with Run.create(folder, "route", {"network": "towns", "demands": 2, "paths": 2}) as run:
-        history = [{"iteration": number, "slack": slack} for number in range(4)]
+        history = [
+            {
+                "iteration": number,
+                "slack": slack,
+                "worst_violation": 0.02 - 0.01 * number,
+                "columns": 2 + number,
+                "rows": 5 * (1 + number),
+            }
+            for number in range(4)
+        ]
         files.append_lines(folder / "history.jsonl", history)
         files.write_json(folder / "ensemble.json", {"about": ABOUT})
         files.write_arrays(folder / "arrays.safetensors", arrays)
@@ -58,10 +67,10 @@ def test_all_figures_of_the_runs_that_are_there(tmp_path: Path) -> None:
     saved_run(tmp_path / "ta1-10-2-cost")
     figures = routing_figures.all_figures(tmp_path, tmp_path / "figures")
     assert [path.stem for path in figures.made] == [
-        *("slack", "mlu-nobel-germany", "mlu-newyork", "plain-violations"),
+        *("slack", "overloads", "mlu-nobel-germany", "mlu-newyork", "plain-violations"),
         *("plain-violations-newyork", "bottleneck-arc", "cost"),
     ]
-    assert figures.missing == {}
+    assert set(figures.missing) == {"overloads-di-yuan"}  # that run is not there
     for path in figures.made:
         assert path.read_bytes().startswith(b"\x89PNG")
 
@@ -99,9 +108,21 @@ def test_overloads_of_groups_in_training_are_drawn_beside_those_of_the_mixture()
 
 def test_overloads_are_the_worst_of_each_iteration() -> None:
     # the cut of "iteration" 5 came from the last search, after four iterations
-    found = routing_figures._overloads(CUTS, 4)
+    training = {"met_iteration": np.array([1]), "met_utilisation": np.array([1.4])}
+    training |= {"met_arc": np.array([2]), "met_demands": np.array([[1.0, 1.0]])}
+    found = routing_figures._overloads(CUTS | training, 4)  # of the mixture alone
     assert found == pytest.approx([0.3, 0.0, 0.05, 0.0])
     assert routing_figures._overloads({}, 2).tolist() == [0.0, 0.0]
+
+
+def test_a_mixture_that_was_not_searched_has_no_overloads_to_draw(tmp_path: Path) -> None:
+    run = saved_run(tmp_path / "run")
+    assert routing_figures.overloads(run, tmp_path / "overloads.png").exists()
+    history = [{**record, "worst_violation": None} for record in Run.open(run).history()]
+    files.write_bytes(run / "history.jsonl", b"")
+    files.append_lines(run / "history.jsonl", history)
+    with raises(RunFolderError, "bad-file", "shield"):
+        routing_figures.overloads(run, tmp_path / "none.png")
 
 
 def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:

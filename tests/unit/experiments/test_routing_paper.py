@@ -48,6 +48,7 @@ SUMMARY = {
     "mean_optimal_mlu": 0.6,
     "active_members": 9,
     "split_loss": 0.5,
+    "p999_mlu_gap": 0.05,
     "max_mlu_gap": 0.1,
     "mean_mlu_gap": 0.01,
     "worst_utilisation": 0.999,

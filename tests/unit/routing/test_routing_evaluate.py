@@ -96,6 +96,7 @@ def test_summary_has_all_that_was_promised(
     promised = (
         "network demands paths load objective stop_reason iterations columns rows active_members "
         "pricing_s separation_s master_s total_s mean_optimal_mlu mean_mlu_gap max_mlu_gap "
+        "p999_mlu_gap by_iteration "
         "split_loss worst_utilisation attack strength plain_worst_utilisation plain_mean_mlu_gap "
         "evaluation_s batch_answer_s single_answer_s program_answer_s scale demand_max constants "
         "active_constants capacity_rows found_rows"
@@ -105,7 +106,11 @@ def test_summary_has_all_that_was_promised(
     assert summary["scale"] == made.scale
     assert summary["demand_max"] == made.demand_max.tolist()
     assert summary["load"] == made.load
-    assert summary["constants"] == 4  # two constant splits, a member per demand each
+    assert summary["constants"] == 2  # constant splits to start from
+    by_iteration = summary["by_iteration"]
+    assert set(by_iteration) == {"objective", "columns", "rows", "slack", "worst_utilisation"}
+    assert all(len(values) == summary["iterations"] for values in by_iteration.values())
+    assert max(by_iteration["worst_utilisation"]) > 0
     assert summary["time_limit_s"] is None
     assert "Infinity" not in (trained[0] / "summary.json").read_text()
 

@@ -6,7 +6,6 @@ import itertools
 import re
 import time
 from dataclasses import replace
-from types import SimpleNamespace
 
 import networkx
 import numpy as np
@@ -14,26 +13,21 @@ import pytest
 import torch
 
 from cg4ai.colgen.loop import solve
-from cg4ai.colgen.pricing.gradient.cuda_graphs import NotRecorded
 from cg4ai.compile.problem import Problem
-from cg4ai.members import ShieldedMembers
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.members import Part, ShieldedMembers
+from cg4ai.records import StopReason
 from cg4ai.routing import Instance, instance
 from cg4ai.routing.settings import Recipe, RouteSettings
-from cg4ai.routing.train import joint, problem
-from cg4ai.routing.train.joint import (
-    JointPricer,
-    _LaidOutLesson,
-    _Lesson,
-    capacity_shield,
-    joint_network,
-)
+from cg4ai.routing.train import problem
+from cg4ai.routing.train.joint import JointPricer, capacity_shield, joint_network
 from cg4ai.routing.train.problem import (
+    attacked_problem,
     capacity,
     first_request,
     routing_settings,
     shielded_problem,
 )
-from cg4ai.seeds import generator
 
 TINY = Recipe(scenarios=30, priced=50, hidden=(8,), first_steps=150, later_steps=50, batch_size=64)
 
@@ -154,7 +148,12 @@ def test_plain_is_the_same_network_without_its_shield(uneven: Instance) -> None:
 def test_usual_settings_depend_on_the_kind_of_network() -> None:
     one = RouteSettings(network="abilene")
     assert one.fill_defaults(15, joint=one.joint).hidden == (64, 64)
-    assert one.fill_defaults(15, joint=True).first_steps == 2875
+    assert one.fill_defaults(15, joint=True).first_steps == 8625
+    assert one.fill_defaults(15, joint=True).later_steps == 1437
+    attacked = RouteSettings(network="abilene", guarantee="attacked")
+    assert attacked.fill_defaults(15, joint=attacked.joint) == replace(
+        one, guarantee="attacked"
+    ).fill_defaults(15, joint=True)
     assert one.fill_defaults(50, joint=True).first_steps == 4000
     assert one.fill_defaults(662, joint=True).first_steps == 500
     each = RouteSettings(network="abilene", guarantee="certified")
@@ -162,44 +161,51 @@ def test_usual_settings_depend_on_the_kind_of_network() -> None:
     assert each.fill_defaults(15, joint=each.joint).rounds == 12
 
 
-def test_batches_laid_out_for_recorded_steps_are_those_of_single_ones(uneven: Instance) -> None:
-    stated = shielded_problem(uneven, Recipe(first_steps=10, hidden=(4,), priced=50))
-    pricer = pricer_of(stated)
+def test_later_networks_minimise_the_loss_of_the_blend(uneven: Instance) -> None:
+    """Beside a mixture that is wrong on one side, half a new network makes up for it."""
+    stated = shielded_problem(uneven, replace(TINY, later_steps=300))
+    pricer = replace(pricer_of(stated), hard=0.0)
     request = first_request(stated, seed=3, device="cpu", attacked=False)
-    lesson = _Lesson(pricer, request, generator(3), steps=10)
-    data = _LaidOutLesson(lesson)
-    data.lay_out(7)
-    kept = data.inputs.data_ptr()
-    first = data.inputs[:7].reshape(-1, 2).double().numpy()
-    assert (first >= 0).all()
-    assert (first <= uneven.demand_max * (1 + 1e-6)).all()
-    assert not data.inputs[7:].any()
-    lesson.pool = torch.full((5, data.inputs.shape[-1]), 0.25)
-    data.lay_out(7)
-    assert data.inputs.data_ptr() == kept  # a recorded step reads from there
-    hard = (data.inputs[:7] == 0.25).all(-1).sum(1)
-    assert (hard == lesson.hard).all()
-    assert lesson.hard == round(0.2 * pricer.batch_size)
-    parameters = pricer.architecture.initialise(1, generator(0))
-    splits = pricer.architecture.forward(parameters, data.inputs[2])[0].double()
-    expected = uneven.compute_utilisation(data.inputs[2].double().numpy(), splits.detach().numpy())
-    found = data.loss(parameters, torch.tensor([2]))
-    assert found.shape == (1,)
-    assert float(found) == pytest.approx(expected.max(1).mean(), rel=1e-5)
+    first = replace(pricer, first=replace(pricer.first, steps=3)).price(request).members
+    assert first is not None
+    poor = Ensemble((Part(first, np.zeros(1, np.int64), np.ones(1)),), stated.layout, device="cpu")
+    request = replace(request, ensemble=poor)
+    residual = pricer.price(request).members
+    alone = replace(pricer, blend=1.0).price(request).members
+    assert residual is not None
+    assert alone is not None
+    vectors = uneven.sample(400, 8)
+    x = torch.as_tensor(vectors)
+
+    def mean_mlu(splits: torch.Tensor) -> float:
+        return float(uneven.compute_utilisation(vectors, splits.numpy()).max(1).mean())
+
+    before = poor.outputs(x)
+    halves = [(before + one.outputs(x)[0]) / 2 for one in (residual, alone)]
+    assert mean_mlu(halves[0]) < mean_mlu(halves[1])
+    assert mean_mlu(halves[0]) < mean_mlu(before)
 
 
-def test_steps_that_cannot_be_recorded_are_launched_and_the_result_says_so(
-    uneven: Instance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*args: object, **options: object) -> None:
-        raise NotRecorded("operation not permitted when stream is capturing")
+def test_attacked_networks_are_members_of_one_block_with_rows(uneven: Instance) -> None:
+    stated = attacked_problem(uneven, TINY)
+    assert len(stated.layout) == 1
+    result = solve(stated, routing_settings(uneven, TINY, joint=True))
+    assert result.rule_rows is not None
+    assert result.rule_rows > 0
+    assert all(record.worst_violation is not None for record in result.history)
+    assert not any(isinstance(part.members, ShieldedMembers) for part in result.ensemble.parts)
+    vectors = corners(uneven)
+    loads = uneven.compute_utilisation(vectors, result.ensemble.predict(vectors)).max(axis=1)
+    assert loads.max() <= 1 + 1e-6
+    assert (loads - uneven.find_optimal(vectors).mlu).mean() < 0.02
 
-    stated = shielded_problem(uneven, replace(TINY, first_steps=20))
-    request = first_request(stated, seed=3, device="cpu", attacked=False)
-    usual = pricer_of(stated).price(request)
-    monkeypatch.setattr(joint, "train_captured", refuse)
-    monkeypatch.setattr(torch, "device", lambda name: SimpleNamespace(type="cuda"))
-    found = pricer_of(stated).price(request)
-    assert usual.note == ""
-    assert "recording them failed: operation not permitted" in found.note
-    assert found.members is not None
+
+def test_rounds_end_when_a_network_hardly_improves_the_mixture(uneven: Instance) -> None:
+    recipe = replace(TINY, rounds=50)
+    settings = routing_settings(uneven, recipe, joint=True)
+    result = solve(shielded_problem(uneven, recipe), settings)
+    assert len(result.history) < 50
+    if result.stop_reason is StopReason.STALLED:
+        before, last = (record.objective for record in result.history[-2:])
+        fell = before - last + result.history[-1].raised
+        assert fell < settings.improvement_tolerance * last

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import networkx
 import numpy as np
 import pytest
@@ -79,5 +77,3 @@ def test_plain_trains_as_long_without_attacks(uneven: Instance) -> None:
     assert plain.first.steps == 130
     assert (plain.attack_every, plain.hard) == (0, 0.0)
     assert pricer.make_plain_pricer(0).first.steps == 100
-    searching = replace(plain, attack_every=pricer.attack_every, refresh_every=pricer.refresh_every)
-    assert replace(searching, first=pricer.first) == replace(pricer, hard=0.0)

@@ -88,3 +88,17 @@ def test_exact_separation_is_refused_with_its_reason() -> None:
         Recipe(separator="mip")
     with raises(InvalidSettings, "invalid-settings", "bilinear"):
         RouteSettings(network="abilene", separator="mip")
+
+
+def test_the_papers_protocol_is_fixed_and_contradictions_are_refused_in_one_line() -> None:
+    asked = RouteSettings(network="abilene", protocol="paper", paths=2)
+    assert (asked.load, asked.paths) == (0.99, 2)
+    contradictions = {"load": 0.5, "min_demand": 0.1, "hose": 0.5, "budget": 0.5, "path_file": "p"}
+    for name, value in contradictions.items():
+        with raises(InvalidSettings, "invalid-settings", name) as caught:
+            RouteSettings(network="abilene", protocol="paper", **{name: value})  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+    with raises(InvalidSettings, "invalid-settings", "load, hose"):
+        RouteSettings(network="abilene", protocol="paper", load=None, hose=0.5)
+    with raises(InvalidSettings, "invalid-settings", "protocol"):
+        RouteSettings(network="abilene", protocol="papers")  # type: ignore[arg-type]

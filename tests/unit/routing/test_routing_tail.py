@@ -48,7 +48,11 @@ def test_the_tail_holds_the_worst_vectors_with_the_level_they_should_keep(abilen
     gaps = abilene.compute_utilisation(others, np.tile(even.numpy(), (2000, 1))).max(axis=1)
     gaps = gaps - abilene.find_optimal(others).mlu
     assert (predicted - optimal)[0] > 0.9 * gaps.max()
-    assert len(tail.find_hardest(predict, seed=3)) == 20
+    hardest = tail.find_hardest(predict, seed=3, screened=2000, kept=20)
+    assert len(hardest) == 20
+    assert len(tail.find_hardest(predict, seed=3, screened=80, kept=20)) == 10  # an eighth
+    reached = abilene.compute_utilisation(hardest, np.tile(even.numpy(), (20, 1))).max(axis=1)
+    assert (reached - abilene.find_optimal(hardest).mlu).min() > np.median(gaps)
 
 
 def test_a_router_within_the_allowance_has_no_tail(abilene):

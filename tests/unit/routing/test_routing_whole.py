@@ -63,14 +63,14 @@ def test_up_to_75_paths_nothing_is_less_than_before() -> None:
     assert [sizes.joint_rate(demands) for demands in (5, 15, 30)] == [0.02] * 3
     assert sizes.joint_rate(1482) == 0.01
     steps = [sizes.joint_steps(demands) for demands in (5, 15, 50, 132, 662, 1482)]
-    assert steps == [1625, 2875, 4000, 1515, 500, 1037]
+    assert steps == [4875, 8625, 4000, 1515, 500, 1037]
 
 
 def test_on_a_gpu_few_demands_take_fewer_steps_of_larger_batches() -> None:
     assert not sizes.is_joint_wide(5, "cpu")
     assert not sizes.is_joint_wide(132, "cuda")
     assert sizes.is_joint_wide(15, "cuda:1")
-    assert sizes.joint_steps(15, wide=True) == 2875 // 2
+    assert sizes.joint_steps(15, wide=True) == 8625 // 2
     assert sizes.joint_batch(wide=True) == 4 * sizes.joint_batch() == 1536
     assert sizes.joint_batch(mixed=False) == 256
     assert sizes.joint_rate(15, wide=True) > sizes.joint_rate(15)

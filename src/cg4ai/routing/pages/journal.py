@@ -24,6 +24,7 @@ from cg4ai.colgen import (
     get_cut_tolerance,
 )
 from cg4ai.members import Mixture
+from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.rules import Linear, LinearRows, Requirement
 from cg4ai.runs import Run
@@ -47,7 +48,7 @@ class CutJournal:
     def listen(self, problem: Problem) -> Problem:
         """The same problem, whose separators also write down what they find."""
         for pricer in problem.pricers:
-            if isinstance(pricer, RoutingPricer):
+            if isinstance(pricer, RoutingPricer | JointPricer):
                 self.in_training.add(attack_tolerance(pricer.headroom))
         requirements: list[Requirement] = []
         for requirement in problem.requirements:

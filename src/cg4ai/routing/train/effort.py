@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 
 LEAST_VECTORS = 100
 # vectors times paths: of linear programs, and of predictions
-SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 400_000, 400_000, 300_000
+SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 900_000, 400_000, 300_000
 SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
 VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
 TIGHT_VECTORS = 1000  # near where links are full, to compare with plain networks
 JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
-MOST_STEPS, LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 4000, 200_000, 500, 0.7
+FEW_STEPS, STEPS_EACH = 3000, 375
+LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 200_000, 500, 0.7
+LATER = 6  # a later network takes one of so many steps
 RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
 # vectors of a step, of several mixes of demands or of one; of a wide one so many times more, of
 # which there are fewer
@@ -41,12 +43,12 @@ def count_climbs(wanted: int, instance: Instance) -> int:
 
 
 def joint_steps(demands: int, *, wide: bool = False) -> int:
-    """Of a network for all demands: 1,000 and 125 for each demand, fewer again beyond fifty.
+    """Of a network for all demands: 3,000 and 375 for each demand, fewer again beyond 19.
 
-    Beyond a thousand they rise once more: so many parameters take longer to find their places.
+    Beyond five hundred they rise once more: so many parameters take longer to find their places.
     """
     large = max(LEAST_STEPS, LARGE_STEPS // demands, round(MORE_STEPS * demands))
-    steps = min(MOST_STEPS, 1000 + 125 * demands, large)
+    steps = min(FEW_STEPS + STEPS_EACH * demands, large)
     return steps // WIDE_STEPS if wide else steps
 
 

@@ -1,4 +1,4 @@
-"""Members that predict the splits of one demand, and the pricer that trains them jointly."""
+"""Members that predict the splits of one demand, as proofs want them, and their first training."""
 
 from __future__ import annotations
 
@@ -109,11 +109,12 @@ class SplitNetwork(ArchitectureDefaults):
 
 @dataclass(frozen=True)
 class RoutingPricer(ArchitecturePricer):
-    """Trains one member per demand as a group: long at first, then on from the active members.
+    """Trains the first group of a run that is to be proven: one member per demand, from scratch.
 
-    Where the objective draws fresh demand vectors and has a tail, a share `hard` of every later
-    batch comes from vectors at which the current mixture is furthest above the optimum: rare
-    large gaps hardly show in a mean.
+    Later groups are trained on their bounds (`cg4ai.proofs`), by the objective that
+    `make_harder_objective` gives: a share `hard` of every batch comes from vectors at which the
+    current mixture is furthest above the optimum, since rare large gaps hardly show in a mean.
+    `later` are the steps of such a group, by which plain networks are trained as long.
     """
 
     architecture: SplitNetwork
@@ -126,36 +127,22 @@ class RoutingPricer(ArchitecturePricer):
     attack_every: int = 1000
     refresh_every: int = 20
     row_limit: int = 256
-    restarts: int = 1
 
     def price(self, request: PricingRequest) -> PricingResult:
-        warm = request.ensemble is not None and any(
-            self.architecture.parameters(part.members) is not None
-            for part in request.ensemble.parts
-        )
         pricer = GradientPricer(
             self.architecture,
-            restarts=self.restarts,
-            training=self.later if warm else self.first,
+            restarts=1,
+            training=self.first,
             batch_size=self.batch_size,
             blend=1.0,
             row_weight=self.row_weight,
             headroom=self.headroom,
             finish=0.0,
-            warm_starts=1 if warm else 0,
             attack_every=self.attack_every,
             refresh_every=self.refresh_every,
             row_limit=self.row_limit,
         )
-        if warm and request.ensemble is not None:
-            request = replace(
-                request, objective=self.make_harder_objective(request, request.ensemble)
-            )
         return pricer.price(request)
-
-    def for_single_models(self, pressure: float) -> RoutingPricer:
-        """The same, but that the rows weigh more: its groups are one member of each demand."""
-        return replace(self, row_weight=self.row_weight * pressure)
 
     def for_estimate(self, probe: Probe) -> GradientPricer:
         """Half of the members go on from active ones; rows are drawn, as many as a batch has."""
@@ -163,7 +150,7 @@ class RoutingPricer(ArchitecturePricer):
             self.architecture,
             training=self.later,
             batch_size=self.batch_size,
-            restarts=self.restarts,
+            restarts=1,
             blend=1.0,
             row_limit=self.batch_size,
         )
@@ -187,7 +174,9 @@ class RoutingPricer(ArchitecturePricer):
         ):
             return objective
         with torch.no_grad():
-            worst = tail.find_hardest(ensemble.outputs, seed=request.seed)
+            worst = tail.find_hardest(
+                ensemble.outputs, seed=request.seed, screened=tail.most, kept=tail.most // 100
+            )
         return replace(objective, sampler=_MixedSampler(objective.sampler, worst, share=self.hard))
 
 

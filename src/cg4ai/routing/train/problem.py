@@ -1,8 +1,12 @@
-"""The routing problem for the loop: one shielded network, or a member per demand with rows."""
+"""The routing problem for the loop: networks for all demands, shielded or with rows of capacities.
+
+Only proofs take a member per demand.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -60,6 +64,10 @@ ALLOWED, EPSILON = 0.04, 1e-6
 NEAR_CORNER = 0.1  # share of a shielded network's training where hardly any room is left,
 OTHERS = 0.1  # and that of sparse, of lognormal and of gravity demands
 EACH_MIX = 0.2  # scenarios of each mix but the uniform one, in shares of those
+# hinge on rows of capacities and what they are to be kept by, where no shield keeps them; steps
+# between two attacks on a network in training, and between two looks at what these found
+ROW_WEIGHT, HEADROOM, ATTACKED, FOLLOWED = 0.5, 0.002, 500, 20
+STALLED = 1e-4  # further networks must lower the objective by this share of it
 
 
 def choose_margin(instance: Instance) -> float:
@@ -116,8 +124,8 @@ def routing_settings(
         row_margin=choose_margin(instance),
         column_limit=1_000_000,
         iteration_limit=math.ceil(recipe.rounds / 2) if fewer else recipe.rounds,
-        improvement_tolerance=1e-3,
-        improvement_window=2 if fewer else 3,
+        improvement_tolerance=STALLED if joint else 1e-3,
+        improvement_window=1 if joint else 2 if fewer else 3,
         cut_rounds=10,
         cuts_per_round=64,
         guarantee="attacked",  # the router as a whole is shielded, or proven
@@ -130,7 +138,7 @@ def routing_settings(
 
 
 def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
-    """Networks for each demand: objective, capacity, pricer, anchors and first rows."""
+    """A network for each demand, as proofs want them: the same rows as `attacked_problem`."""
     recipe = (recipe or Recipe()).fill_defaults(len(instance.demand_max), joint=False)
     requirement = capacity(instance, recipe)
     layout = Layout(instance.blocks)
@@ -159,6 +167,37 @@ def routing_problem(instance: Instance, recipe: Recipe | None = None) -> Problem
     )
 
 
+def attacked_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
+    """Networks for all demands without a shield: capacities are rows, with cuts from separation.
+
+    Objective, capacity, pricer, two constant splits to start from, and first rows.
+    """
+    recipe = (recipe or Recipe()).fill_defaults(len(instance.demand_max), joint=True)
+    requirement = capacity(instance, recipe)
+    layout = Layout.single(len(instance.path_demand))
+    requirement.check(len(instance.demand_max), layout.output_size)
+    sample = _scenarios(instance, recipe)
+    # the best anchor uses all room at the corner, where it could then offset no one's excess
+    anchors = [anchor(instance, sample, reserve=share) for share in (choose_margin(instance), 1.0)]
+    followed = 50 if is_on_gpu(recipe) else FOLLOWED
+    pricer = replace(
+        _joint_pricer(instance, recipe, shield=None, ratio=None),
+        row_weight=ROW_WEIGHT,
+        headroom=HEADROOM,
+        attack_every=ATTACKED,
+        refresh_every=followed,
+    )
+    members = ConstantMembers(np.stack(anchors), len(instance.demand_max))
+    return Problem(
+        objective=_mixed_objective(instance, recipe, sample),
+        requirements=(requirement,),
+        pricers=(pricer,),
+        layout=layout,
+        start=((members, np.zeros(2, np.int64)),),
+        start_rows=(first_rows(instance, requirement),),
+    )
+
+
 def shielded_problem(
     instance: Instance, recipe: Recipe | None = None, *, ratio: Shield | None = None
 ) -> Problem:
@@ -174,9 +213,7 @@ def shielded_problem(
         shield = capacity_shield(instance, capacity(instance, recipe), sample)
     else:
         shield = budget_shield(instance, recipe.agent_scope, sample)
-    # agents cannot tell rare vectors from others: what is done for these costs them everywhere
-    corner, others = (NEAR_CORNER, OTHERS) if recipe.agent_scope == "all" else (0.0, 0.0)
-    objective = _objective(instance, recipe, sample, corner=corner, others=others)
+    objective = _mixed_objective(instance, recipe, sample)
     pricers: dict[str, Pricer] = {}
     if recipe.members != "tree":
         pricers["network"] = _joint_pricer(instance, recipe, shield, ratio)
@@ -219,7 +256,7 @@ def _tree_pricer(
 
 
 def _joint_pricer(
-    instance: Instance, recipe: Recipe, shield: Shield, ratio: Shield | None
+    instance: Instance, recipe: Recipe, shield: Shield | None, ratio: Shield | None
 ) -> JointPricer:
     network: Architecture = joint_network(instance, hidden=recipe.hidden)
     if recipe.agent_scope != "all":
@@ -229,8 +266,10 @@ def _joint_pricer(
     demands = len(instance.demand_max)
     wide = recipe.agent_scope == "all" and is_joint_wide(demands, recipe.device)
     rate = joint_rate(demands, wide=wide)
+    if shield is not None:
+        network = ShieldedArchitecture(network, shield)
     return JointPricer(
-        ShieldedArchitecture(network, shield),
+        network,
         first=Training(recipe.first_steps, learning_rate=rate, schedule="onecycle"),
         later=Training(recipe.later_steps, learning_rate=rate / 2, schedule="onecycle"),
         batch_size=recipe.batch_size,
@@ -260,6 +299,15 @@ def first_request(problem: Problem, *, seed: int, device: str, attacked: bool) -
 def _scenarios(instance: Instance, recipe: Recipe) -> Array:
     count = count_affordable(recipe.scenarios, SCENARIOS, len(instance.path_demand))
     return instance.sample(count, derive_seed(recipe.seed, 0, "scenarios"))
+
+
+def _mixed_objective(instance: Instance, recipe: Recipe, sample: Array) -> AnyObjective:
+    """The objective of networks for all demands, trained on several mixes of them.
+
+    Agents cannot tell rare vectors from others: what is done for these costs them everywhere.
+    """
+    corner, others = (NEAR_CORNER, OTHERS) if recipe.agent_scope == "all" else (0.0, 0.0)
+    return _objective(instance, recipe, sample, corner=corner, others=others)
 
 
 def _objective(

@@ -10,16 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.clock import Deadline
 from cg4ai.colgen import derive_seed, generator
 from cg4ai.data import Array
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.effort import SCREENED, count_affordable
-from cg4ai.routing.train.optimal import dual_prices
+from cg4ai.routing.train.optimal import dual_prices, least_mlu_until
 from cg4ai.routing.train.utilisation import Utilisation
 
 CHUNK = 16384  # vectors predicted at once, at most
-UNSEEN = 5e-3  # the share of vectors whose price may be unknown
+LARGEST_SHARE = 8  # one of so many vectors is trained on at most
+UNSEEN = 5e-4  # the share of vectors whose price may be unknown: these look worse than they are
 
 
 class LeastMlu:
@@ -84,12 +86,21 @@ class GapTail:
         drawn, gaps = self.sample_gaps(predict, self.most, seed=derive_seed(seed, 0, "tail"))
         worst = torch.argsort(gaps, descending=True, stable=True)[: self.limit]
         worst = worst[gaps[worst] > self.allowed]
-        chosen = drawn[worst]
-        levels = self.least(chosen) + self.allowed
-        return chosen.cpu().numpy(), np.asarray(levels.cpu().numpy())
+        chosen = drawn[worst].cpu().numpy()
+        if not len(chosen):
+            return chosen, np.zeros(0)
+        reached = (self.least(drawn[worst]) + gaps[worst]).cpu().numpy()
+        # the optimum itself: where no known price is optimal, a gap is less than it seems
+        levels = least_mlu_until(self.instance, chosen, Deadline()) + self.allowed
+        above = np.flatnonzero(reached > levels)
+        above = above[np.argsort((levels - reached)[above], kind="stable")]
+        return chosen[above], levels[above]
 
-    def find_hardest(self, predict: Callable[[Tensor], Tensor], *, seed: int) -> Array:
-        """The hundredth of the screened vectors with the largest gaps."""
-        drawn, gaps = self.sample_gaps(predict, self.most, seed=derive_seed(seed, 0, "hardest"))
-        worst = torch.argsort(gaps, descending=True, stable=True)[: max(1, self.most // 100)]
+    def find_hardest(
+        self, predict: Callable[[Tensor], Tensor], *, seed: int, screened: int, kept: int
+    ) -> Array:
+        """The vectors of largest gap; fewer where fewer are affordable, an eighth at most."""
+        count = min(screened, self.most)
+        drawn, gaps = self.sample_gaps(predict, count, seed=derive_seed(seed, 0, "hardest"))
+        worst = gaps.topk(max(1, min(kept, len(gaps) // LARGEST_SHARE))).indices
         return np.asarray(drawn[worst].cpu().numpy())

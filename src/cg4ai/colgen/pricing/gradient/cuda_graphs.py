@@ -39,6 +39,7 @@ from cg4ai.rules.rows import LinearRows
 RECORDING = threading.Lock()
 WARM_UP = 1  # steps run before recording, so that libraries have set themselves up
 PARTS = ("inputs", "targets", "weights")  # of a batch
+NOW = "now"  # the mixture's outputs at its inputs
 ROW_PARTS = ("row_inputs", "row_coefficients", "row_needed", "row_weights")
 
 
@@ -52,14 +53,13 @@ def build_segmented_training(
     """The guided loss with fixed shapes, where its parts allow that."""
     every = [*trainer.rows, *trainer.memory]
     linear = all(isinstance(rows, SimpleRows) for rows in every)
-    blended = trainer.pricer.blend < 1 and trainer.request.ensemble is not None
     if (
         not linear
         or trainer.draws is not None
         or not _attacks_find_simple_rows(trainer)
         or trainer.pricer.batch_size is None
         or not trainer.needs_objective
-        or (blended and trainer.objective.kind != "average")
+        or (trainer.blends and trainer.sampled is None)
     ):
         return None
     attacks = 1 + steps // segment if trainer.pricer.attack_every else 0
@@ -112,6 +112,8 @@ class SegmentedTraining:
         """The batch of each step, stacked; where the sampler allows it, drawn at once."""
         trainer, size = self.trainer, self.trainer.pricer.batch_size
         assert size is not None
+        if trainer.sampled is not None:
+            return trainer.sampled.lay_out(steps, self.on_device or trainer.made)
         if self.on_device is None:
             drawn = [trainer.batch(size)[0] for _ in range(steps)]
             return {
@@ -159,7 +161,8 @@ class SegmentedTraining:
         own_outputs, at_rows = torch.split(
             outputs, [len(batch.inputs), len(held["row_inputs"])], dim=2
         )
-        loss = trainer.compute_objective_loss(batch, None, own_outputs)
+        now = held[NOW].index_select(0, step)[0] if NOW in held else None
+        loss = trainer.compute_objective_loss(batch, now, own_outputs)
         values = trainer.average_over_group((at_rows * held["row_coefficients"]).sum(-1))
         return loss + (held["row_needed"] - values).clamp_min(0) @ held["row_weights"]
 

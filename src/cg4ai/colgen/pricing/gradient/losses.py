@@ -11,6 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.colgen.pricing.gradient.batches import (
+    CurrentMixture,
+    SampledBatches,
+    find_priced_scenarios,
+)
 from cg4ai.colgen.pricing.gradient.rows import (
     ReadyRows,
     RowDraws,
@@ -23,7 +28,7 @@ from cg4ai.colgen.pricing.gradient.violations import ViolationPool
 from cg4ai.colgen.pricing.reduced_cost import compute_mixture_outputs
 from cg4ai.colgen.separation import training_separator
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.objectives import AnyObjective, Batch, Supervised
+from cg4ai.objectives import AnyObjective, Batch, Epigraph, Objective, Supervised
 from cg4ai.protocols import Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
@@ -79,11 +84,47 @@ class Trainer:
                 self._remember(rows)
         self.pools = self._pools() if pricer.refresh_every else {}
         self.pooled: list[ReadyRows] = []
+        self.sampled = self._sampled()
         self.fixed = self.batch(None) if pricer.batch_size is None else None
         self.needs_objective = request.loss_weight > 0
         only_rules = isinstance(self.objective, Supervised) and self.objective.loss == "none"
         self.has_loss = not only_rules
         self._together: tuple[Sequence[Tensor], Tensor] | None = None
+
+    @property
+    def blends(self) -> bool:
+        """Whether groups are trained on the loss of their blend with the current mixture."""
+        pricer, ensemble = self.pricer, self.request.ensemble
+        return ensemble is not None and pricer.blend < 1 and self.objective.kind != "average"
+
+    def _sampled(self) -> SampledBatches | None:
+        """For fresh inputs that the mixture is evaluated at, or rare ones that are searched for."""
+        pricer, objective, request = self.pricer, self.objective, self.request
+        sampled = isinstance(objective, Epigraph | Objective) and objective.sampler is not None
+        epigraph = isinstance(objective, Epigraph)
+        priced = find_priced_scenarios(request) if epigraph and pricer.prices_tail else None
+        wanted = self.blends or pricer.tail_share > 0 or (priced is not None and len(priced.duals))
+        if not sampled or pricer.batch_size is None or not wanted:
+            return None
+        assert isinstance(objective, Epigraph | Objective)
+        current = None
+        if self.blends:
+            assert request.ensemble is not None
+            current = CurrentMixture(
+                request.ensemble, pricer.architecture, device=request.device, dtype=TRAINED_IN
+            )
+        return SampledBatches(
+            objective,
+            pricer.batch_size,
+            current=current,
+            share=pricer.tail_share,
+            begin=round(pricer.tail_from * pricer.training.steps),
+            priced=priced,
+            made=self.made,
+            device=request.device,
+            dtype=TRAINED_IN,
+            seed=request.seed,
+        )
 
     def _pools(self) -> dict[int, ViolationPool]:
         """Of every requirement over a region, by its number."""
@@ -130,6 +171,24 @@ class Trainer:
             return self.memory
         scale = min(count / WINDOW, 3.0)
         return [self.memory[(step * WINDOW + k) % count].scale(scale) for k in range(WINDOW)]
+
+    def search(self, parameters: Parameters, step: int) -> None:
+        """Look for violated inputs and for rare ones, now and then; called before every step."""
+        if self.pricer.attack_every:
+            self.attack(parameters, step)
+        if self.sampled is not None:
+            self.sampled.search(parameters, step, self._blended_outputs)
+
+    def _blended_outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
+        """(n, d) -> (restarts, n, r): what the objective is taken of."""
+        own = self._group_outputs(parameters, inputs)
+        current = None if self.sampled is None else self.sampled.current
+        return own if current is None else self.blend_outputs(current(inputs), own)
+
+    def blend_outputs(self, now: Tensor, own: Tensor) -> Tensor:
+        """(1 - tau) mixture + tau group."""
+        tau = self.pricer.blend
+        return (1 - tau) * now + tau * own
 
     def attack(self, parameters: Parameters, step: int) -> None:
         """Now and then, look for inputs of the regions that each group violates, and keep them."""
@@ -188,8 +247,10 @@ class Trainer:
     def batch(self, size: int | None) -> tuple[Batch, Tensor | None]:
         """Training inputs, and the current mixture's outputs there if it is blended in."""
         pricer, request = self.pricer, self.request
+        if self.sampled is not None and size is not None:
+            return self.sampled.next(pricer.training.steps)
         batch = self.objective.batch(size, self.made, device=request.device, dtype=TRAINED_IN)
-        if request.ensemble is None or pricer.blend == 1 or self.objective.kind == "average":
+        if request.ensemble is None or not self.blends:
             return batch, None
         if batch.positions is not None:
             return batch, self._now[batch.positions.to(request.device)]
@@ -250,7 +311,7 @@ class Trainer:
             if now is None:
                 loss = loss + self.objective.value(batch, mean)
             else:
-                loss = loss + self.objective.value(batch, (1 - tau) * now + tau * mean) / tau
+                loss = loss + self.objective.value(batch, self.blend_outputs(now, mean)) / tau
         return loss
 
     def average_over_group(self, values: Tensor) -> Tensor:

@@ -65,6 +65,11 @@ class GradientPricer(ArchitecturePricer):
     refresh_every: 0, or every so many steps, of which `attack_every` must be a multiple: follow
         the inputs found as the group changes, and give each rule a multiplier by dual ascent on
         its worst violation there (see `ViolationPool`).
+    tail_share: of every batch of an epigraph objective with a tail, and with a sampler, the share
+        of inputs at which the group in training, blended as above, is worst: rare inputs of large
+        value hardly show in a mean. They are searched for again and again, from the share
+        `tail_from` of the steps on: at first every input is served badly.
+    prices_tail: count in the scenarios that the tail brought into the master, with their duals.
     row_limit: at most this many rows of the master are in one training step. Of more, every step
         draws as many: row j with chance p_j = min(1, c w_j), where w_j is its weight, and it then
         weighs 1/p_j times as much, so that the mean over draws is the hinge over all rows and the
@@ -89,6 +94,9 @@ class GradientPricer(ArchitecturePricer):
     limit_inputs: Array | None = None
     attack_every: int = 0
     refresh_every: int = 0
+    tail_share: float = 0.0
+    tail_from: float = 0.0
+    prices_tail: bool = False
     row_limit: int = 4096
 
     def __post_init__(self) -> None:
@@ -97,7 +105,7 @@ class GradientPricer(ArchitecturePricer):
                 raise InvalidInput(
                     f"{name} must be at least {low}, got {getattr(self, name)}", code="range"
                 )
-        for name in ("blend", "finish"):
+        for name in ("blend", "finish", "tail_share", "tail_from"):
             if not 0 <= getattr(self, name) <= 1:
                 raise InvalidInput(
                     f"{name} must lie in [0, 1], got {getattr(self, name)}", code="range"
@@ -156,6 +164,7 @@ class GradientPricer(ArchitecturePricer):
             warm_by="weight",
             attack_every=0,
             refresh_every=0,
+            tail_share=0.0,
         )
 
     def for_single_models(self, pressure: float) -> GradientPricer:
@@ -212,7 +221,7 @@ class GradientPricer(ArchitecturePricer):
         return PricingResult(members, blocks, groups, note=note, rows=tuple(trainer.found))
 
     def _guided(self, trainer: Trainer, parameters: Parameters, stage: Training) -> Parameters:
-        pause = trainer.attack if self.attack_every else None
+        pause = trainer.search if self.attack_every or self.tail_share else None
         until = trainer.request.until
         recorded = torch.device(trainer.request.device).type == RECORDED_ON
         if recorded and stage.schedule == "onecycle":
