@@ -178,6 +178,7 @@ class ProofPhase:
                 run.work,
                 self.prover.memory,
                 groups=self.recipe.groups,
+                size=self.pricer.group_size,
                 coarse=np.inf if safe else self.coarse,
             )
 
@@ -187,7 +188,7 @@ class ProofPhase:
         if last or self._good_enough():
             return PricingStep(PricingStatus.NOTHING, weighed.solution, trainings=self.trainings)
         self._train(run)
-        count = len(run.problem.layout)
+        count = self.pricer.group_size
         return PricingStep(
             PricingStatus.IMPROVED, weighed.solution, count, trainings=self.trainings
         )

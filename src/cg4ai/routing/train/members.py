@@ -127,6 +127,7 @@ class RoutingPricer(ArchitecturePricer):
     refresh_every: int = 20
     row_limit: int = 256
     restarts: int = 1
+    group: int = 1
 
     def price(self, request: PricingRequest) -> PricingResult:
         warm = request.ensemble is not None and any(
@@ -136,6 +137,7 @@ class RoutingPricer(ArchitecturePricer):
         pricer = GradientPricer(
             self.architecture,
             restarts=self.restarts,
+            group=self.group,
             training=self.later if warm else self.first,
             batch_size=self.batch_size,
             blend=1.0,
