@@ -78,7 +78,7 @@ class ProofRecipe:
     groups: int = 1
     coarse: float = 0.0005
     patience: int = 4
-    close: float = 0.003
+    close: float = 0.0005
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class ProofPhase:
                 self.prover.memory,
                 groups=self.recipe.groups,
                 size=self.pricer.group_size,
-                coarse=np.inf if safe else self.coarse,
+                coarse=np.inf if safe else self.coarse or -np.inf,
             )
 
     def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
@@ -285,9 +285,12 @@ class ProofPhase:
         if np.isnan(self.aim):
             self.aim = found.unanchored
         proven, best = self.latest.proven, self.best
-        if not safe:  # leave more to halving as long as that suffices
-            self.coarse = self.coarse / 4 if proven else min(2 * self.coarse, COARSEST)
-        least = np.inf if best is None else best.objective - self.recipe.close / 10
+        if proven and found.solution.objective > found.unanchored + self.recipe.close:
+            self.coarse = 0.0  # kept cells cost more than they were worth
+        elif not safe:  # leave more to halving as long as that suffices
+            raised = min(max(2 * self.coarse, self.recipe.coarse), COARSEST)
+            self.coarse = self.coarse / 4 if proven else raised
+        least = np.inf if best is None else best.objective - self.recipe.close / 5
         if proven and self.latest.objective < least:
             self.best, self.waiting = self.latest, 0
         else:

@@ -55,11 +55,11 @@ class ProofTraining:
     `multiplier_rate` (see `ViolationPool`), from one group to the next.
     """
 
-    steps: int = 600
-    learning_rate: float = 0.003
+    steps: int = 400
+    learning_rate: float = 0.006
     batch_size: int = 512
     cells: int = 64
-    bound_weight: float = 0.1
+    bound_weight: float = 0.05
     easier: float = 0.5
     harder: float = 2.0
     refresh_every: int = 20

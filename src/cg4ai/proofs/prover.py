@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,15 +34,21 @@ from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.region import Region as CheckedRegion
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
+SURVEY = 0.25  # of the cells of a proof, after which it goes on only if
+HOPELESS = 0.5  # less than this share of the cells bounded is open
 PER_RULE = 250  # cells kept of each rule after a proof was tried
 NEAR = 0.01  # closed cells whose bound is no further below the limit count like open ones
 
 
-def collect_cells(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCells:
+def collect_cells(
+    answer: Certification, region: Box | Ball, *, seed: int, halvings: int = 0
+) -> RuleCells:
     """Cells where a proof is open or tight, as many of every rule: leaves of its trees.
 
     Training has to lower the bound of the open ones and to leave that of the tight ones where it
-    is. Wider cells that were halved on the way say nothing any more.
+    is. Wider cells that were halved on the way say nothing any more. Where the next proof may take
+    more cells than this one, leaves are halved further, at random along dimensions in proportion
+    to how often the tree was: members would else be trained to need no more cells than before.
     """
     made = np.random.default_rng(seed)
     lower, upper = region.bounds()
@@ -50,10 +57,25 @@ def collect_cells(answer: Certification, region: Box | Ball, *, seed: int) -> Ru
         counts = (proof.leaf_bounds > proof.limit - NEAR) & np.isfinite(proof.leaf_bounds)
         chosen = np.sort(made.permutation(np.flatnonzero(counts))[:PER_RULE])
         low, high = compute_leaf_corners(proof.dimensions, chosen, lower=lower, upper=upper)
+        for _ in range(halvings):
+            _halve(low, high, proof.dimensions[proof.dimensions >= 0], made)
         rules.append(np.full(len(chosen), proof.rule))
         lowers.append(low)
         uppers.append(high)
     return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
+
+
+def _halve(
+    low: Array, high: Array, halved: NDArray[np.int16], made: np.random.Generator
+) -> None:
+    """Replace each cell by a random half of it, along one of the dimensions `halved`."""
+    if not len(halved) or not len(low):
+        return
+    rows, along = np.arange(len(low)), made.choice(halved, len(low))
+    middle = 0.5 * (low[rows, along] + high[rows, along])
+    upper_half = made.random(len(low)) < 0.5
+    low[rows, along] = np.where(upper_half, middle, low[rows, along])
+    high[rows, along] = np.where(upper_half, high[rows, along], middle)
 
 
 def compute_leaf_corners(
@@ -96,9 +118,9 @@ class CellMemory:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def learn(self, answer: Certification, *, seed: int) -> None:
+    def learn(self, answer: Certification, *, seed: int, halvings: int = 0) -> None:
         """Take the cells of this proof in place of those of the one before."""
-        self.cells = collect_cells(answer, self.region, seed=seed)
+        self.cells = collect_cells(answer, self.region, seed=seed, halvings=halvings)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, for a checkpoint."""
@@ -167,26 +189,39 @@ class Prover(SeparatorDefaults):
         """
         started, left = clock.now(), max(LEAST_S, self.deadline.compute_seconds_left())
         cell_limit = int(self.cells * self.growth**self.tried)
-        answer = certify(
-            ensemble,
-            requirement,
-            time_limit_s=left,
-            cell_limit=cell_limit,
-            device=self.device,
-            all_rules=True,
-            verify=False,
-            tolerance=0.0,  # what is missed by less is mended, too
-        )
-        self.memory.learn(answer, seed=seed)
+        until = started + left
+        answer = self._search(ensemble, requirement, cells=cell_limit, until=until)
+        halvings = int(math.log2(max(1.0, cell_limit / max(1, answer.cells))))
+        self.memory.learn(answer, seed=seed, halvings=halvings)
         if answer.status != "proven":
             return answer
         region = self.memory.region
         rules = find_proof_rules(requirement, output_size=ensemble.output_size)
-        until = started + left
         answer = refine(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
         left = until - clock.now()
         answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
         return replace(answer, seconds=clock.now() - started)
+
+    def _search(
+        self,
+        ensemble: Ensemble,
+        requirement: Requirement,
+        *,
+        cells: int,
+        until: float,
+        resume: Certification | None = None,
+    ) -> Certification:
+        return certify(
+            ensemble,
+            requirement,
+            time_limit_s=max(LEAST_S, until - clock.now()),
+            cell_limit=max(1, cells),
+            device=self.device,
+            resume=resume,
+            all_rules=True,
+            verify=False,
+            tolerance=0.0,  # what is missed by less is mended, too
+        )
 
     def state(self) -> PartState:
         return PartState({"tried": self.tried}, self.memory.state())
