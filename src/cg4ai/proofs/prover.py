@@ -65,9 +65,7 @@ def collect_cells(
     return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
 
 
-def _halve(
-    low: Array, high: Array, halved: NDArray[np.int16], made: np.random.Generator
-) -> None:
+def _halve(low: Array, high: Array, halved: NDArray[np.int16], made: np.random.Generator) -> None:
     """Replace each cell by a random half of it, along one of the dimensions `halved`."""
     if not len(halved) or not len(low):
         return

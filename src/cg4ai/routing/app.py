@@ -27,7 +27,7 @@ from cg4ai.clock import Review
 from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.guarantees import ProofRecipe, Strength, record_regions
+from cg4ai.guarantees import ProofRecipe, ProofTraining, Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
 from cg4ai.routing.demands.measured import USUAL_LOAD, MeasuredTraffic, measured_instance
 from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
@@ -44,6 +44,8 @@ from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.report import make_routing_story
 from cg4ai.routing.prove.guarantee import (
     LEAST_S,
+    certified_problem,
+    fill_certified_defaults,
     proof_summary,
     train_certified,
     write_proof,
@@ -201,9 +203,10 @@ class Routing:
         if asked.guarantee == "certified" and asked.members == "tree":
             solver = LeafProvingSolver(instance=prepared.instance)
         elif asked.guarantee == "certified":
+            recipe = fill_certified_defaults(asked, demands)
             settings = replace(settings, iteration_limit=ProofRecipe().rounds)
             solver = solve_until_proven
-            later = "each proven as far as it goes before the next"
+            later = f"{ProofTraining().steps} the others, each proven as far as it goes"
         what = "networks" if asked.joint else "groups of networks"
         steps = f", {recipe.first_steps} steps the first, {later}"
         if asked.members != "network":
@@ -247,6 +250,8 @@ class Routing:
             inner = None if ratio is None else ratio_shield(prepared.instance, ratio)
             return shielded_problem(prepared.instance, asked, ratio=inner), settings
         stated = tree_problem if asked.members == "tree" else routing_problem
+        if asked.guarantee == "certified" and asked.members == "network":
+            stated = certified_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(
