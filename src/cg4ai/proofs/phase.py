@@ -73,7 +73,7 @@ class ProofRecipe:
     """
 
     rounds: int = 40
-    cells: int = 150_000
+    cells: int = 200_000
     growth: float = 1.2
     groups: int = 1
     coarse: float = 0.0005

@@ -59,7 +59,7 @@ class ProofTraining:
     learning_rate: float = 0.006
     batch_size: int = 512
     cells: int = 64
-    bound_weight: float = 0.05
+    bound_weight: float = 0.1
     easier: float = 0.5
     harder: float = 2.0
     refresh_every: int = 20

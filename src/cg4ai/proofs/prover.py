@@ -188,8 +188,15 @@ class Prover(SeparatorDefaults):
         started, left = clock.now(), max(LEAST_S, self.deadline.compute_seconds_left())
         cell_limit = int(self.cells * self.growth**self.tried)
         until = started + left
-        answer = self._search(ensemble, requirement, cells=cell_limit, until=until)
-        halvings = int(math.log2(max(1.0, cell_limit / max(1, answer.cells))))
+        first = math.ceil(SURVEY * cell_limit)
+        answer = self._search(ensemble, requirement, cells=first, until=until)
+        promising = len(answer.open_cells) < HOPELESS * answer.cells
+        if answer.status == "unknown" and promising and clock.now() < until:
+            answer = self._search(
+                ensemble, requirement, cells=cell_limit - first, until=until, resume=answer
+            )
+        # hardly any leaf takes all the halves: each doubling of cells allows for two halvings
+        halvings = round(2 * math.log2(max(1.0, cell_limit / max(1, answer.cells))))
         self.memory.learn(answer, seed=seed, halvings=halvings)
         if answer.status != "proven":
             return answer
