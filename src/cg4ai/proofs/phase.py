@@ -217,7 +217,7 @@ class ProofPhase:
             with run.interrupts.allow_interrupts():
                 request = self._request(run)
                 proposed = self.pricer.price(request)
-            run.training_cut = run.training_cut or clock.now() >= request.until
+            run.training_cut |= self.prover.cut or clock.now() >= request.until
             if proposed.members is None:
                 raise SolverFailure("the pricer of a certified run proposed no members")
             run.work.add_columns(proposed.members, proposed.blocks)

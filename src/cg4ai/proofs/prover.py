@@ -36,6 +36,8 @@ from cg4ai_checker.region import Region as CheckedRegion
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
 SURVEY = 0.25  # of the cells of a proof, after which it goes on only if
 HOPELESS = 0.5  # less than this share of the cells bounded is open
+MOST_FINER = 64.0  # times as many cells as there were are trained for at most
+AFFORDED = 0.4  # share of the time left that the next proof may take, training being before it
 PER_RULE = 250  # cells kept of each rule after a proof was tried
 NEAR = 0.01  # closed cells whose bound is no further below the limit count like open ones
 
@@ -63,6 +65,11 @@ def collect_cells(
         lowers.append(low)
         uppers.append(high)
     return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
+
+
+def _halvings(room: float, cells: int) -> int:
+    """Of a leaf, where `cells` were bounded and there may be about `room`."""
+    return round(2 * math.log2(min(max(1.0, room / max(1, cells)), MOST_FINER)))
 
 
 def _halve(low: Array, high: Array, halved: NDArray[np.int16], made: np.random.Generator) -> None:
@@ -151,6 +158,7 @@ class Prover(SeparatorDefaults):
         self.memory, self.cells, self.growth, self.device = memory, cells, growth, device
         self.tried = 0
         self.deadline = Deadline()
+        self.cut = False
 
     def find(
         self,
@@ -181,10 +189,7 @@ class Prover(SeparatorDefaults):
         return ProofResult(found.rows, found.violations, found.worst, effort, certification=answer)
 
     def _answer(self, ensemble: Ensemble, requirement: Requirement, *, seed: int) -> Certification:
-        """As far as the search comes, in trees that the checker closes as they are.
-
-        Cells to train on are those of the search: the checker's are smaller.
-        """
+        """As far as the search comes, in trees that the checker closes as they are."""
         started, left = clock.now(), max(LEAST_S, self.deadline.compute_seconds_left())
         cell_limit = int(self.cells * self.growth**self.tried)
         until = started + left
@@ -195,17 +200,32 @@ class Prover(SeparatorDefaults):
             answer = self._search(
                 ensemble, requirement, cells=cell_limit - first, until=until, resume=answer
             )
-        # hardly any leaf takes all the halves: each doubling of cells allows for two halvings
-        halvings = round(2 * math.log2(max(1.0, cell_limit / max(1, answer.cells))))
-        self.memory.learn(answer, seed=seed, halvings=halvings)
-        if answer.status != "proven":
-            return answer
-        region = self.memory.region
-        rules = find_proof_rules(requirement, output_size=ensemble.output_size)
-        answer = refine(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
-        left = until - clock.now()
-        answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
-        return replace(answer, seconds=clock.now() - started)
+        found = answer
+        if answer.status == "proven":
+            rules = find_proof_rules(requirement, output_size=ensemble.output_size)
+            region = self.memory.region
+            answer = refine(
+                answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until
+            )
+            left = until - clock.now()
+            answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
+            answer = replace(answer, seconds=clock.now() - started)
+        # cells to train on are those of the search: the checker's are smaller
+        halvings = self._count_halvings(found.cells, answer, cell_limit)
+        self.memory.learn(found, seed=seed, halvings=halvings)
+        return answer
+
+    def _count_halvings(self, cells: int, answer: Certification, cell_limit: int) -> int:
+        """How much finer cells may be to train on: as the next proof may have, and has time for.
+
+        Hardly any leaf takes all the halves: each doubling of cells allows for two halvings.
+        """
+        allowed = _halvings(cell_limit, cells)
+        left = self.deadline.compute_seconds_left()
+        affordable = AFFORDED * left * max(1, answer.cells) / max(answer.seconds, LEAST_S)
+        found = min(allowed, _halvings(affordable, cells))
+        self.cut = found < allowed
+        return found
 
     def _search(
         self,

@@ -34,7 +34,7 @@ from cg4ai.seeds import generator
 from raising import raises
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
-SETTINGS = Settings(penalty=10.0, time_limit_s=60)
+SETTINGS = Settings(penalty=10.0, time_limit_s=600)
 TRAINING = ProofTraining(steps=20, batch_size=32, cells=16)
 
 
