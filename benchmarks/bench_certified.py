@@ -73,6 +73,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
         "seconds": seconds,
         "with_evaluation_s": time.perf_counter() - started,
         "rounds": len(outcome.result.history),
+        "groups": sum(record.trainings or 0 for record in outcome.result.history),
         "stop": str(outcome.result.stop_reason),
         "cut": "; ".join(outcome.result.cut),
         "cells": answer.cells,
@@ -114,6 +115,8 @@ def _checked(path: Path) -> dict[str, Any]:
 def table(out: Path) -> str:
     """Totals against what is aimed at, and a line for each configuration; both as JSON, too."""
     rows = [json.loads((out / f"{n}.json").read_text()) for n in NAMES if _done(out, n)]
+    for row in rows:
+        row.pop("sha256", None)  # of its file
     if not rows:
         return "nothing is finished yet"
     proven = [row for row in rows if row["proven"]]
