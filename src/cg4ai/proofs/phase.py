@@ -63,10 +63,10 @@ class ProofRecipe:
     rounds: proofs tried at most, each after a group of members trained for it.
     cells: cells of the first attempt; each later one may take `growth` times more.
     groups: how many of the latest groups the master may mix; each makes proofs dearer.
-    coarse: the master keeps cells whose bound is at most this far above the limit; the others
-        are left to halving and training. Lowered after a proof, raised after an attempt that
-        failed; after `patience` of these, or before the time is over, the master keeps all cells
-        once, which the anchors make possible.
+    coarse: once training on cells has failed, the master keeps cells whose bound is at most this
+        far above the limit; the others are left to halving and training. Lowered after a proof,
+        raised after an attempt that failed; after `patience` of these, or before the time is over,
+        the master keeps all cells once, which the anchors make possible.
     close: a proven mixture is good enough if its objective is within this of what the first
         group reached, which knew of no proof; otherwise training goes on while that helps,
         `patience` rounds being given.
@@ -115,7 +115,7 @@ class ProofPhase:
     ) -> None:
         self.number = find_proven_requirement(problem)
         self.pricer, self.prover, self.recipe = pricer, prover, recipe
-        self.coarse = recipe.coarse
+        self.coarse = 0.0  # halving alone, until that fails
         self.waiting = 0  # rounds since a proof, or a better one
         self.aim = np.nan  # what the first group reached without a proof
         self.began = np.nan  # the moment at which this round did
@@ -285,11 +285,10 @@ class ProofPhase:
         if np.isnan(self.aim):
             self.aim = found.unanchored
         proven, best = self.latest.proven, self.best
-        if proven and found.solution.objective > found.unanchored + self.recipe.close:
-            self.coarse = 0.0  # kept cells cost more than they were worth
-        elif not safe:  # leave more to halving as long as that suffices
-            raised = min(max(2 * self.coarse, self.recipe.coarse), COARSEST)
-            self.coarse = self.coarse / 4 if proven else raised
+        if proven:
+            self.coarse /= 4
+        elif not safe and self.waiting:  # after a group that was trained on cells
+            self.coarse = min(max(2 * self.coarse, self.recipe.coarse), COARSEST)
         least = np.inf if best is None else best.objective - self.recipe.close / 5
         if proven and self.latest.objective < least:
             self.best, self.waiting = self.latest, 0
