@@ -104,7 +104,11 @@ def compare(name: str, seed: int) -> None:
         print(f"{name} seed {seed} {what}: mean gap {found:.5f}, {passed:.1f} s", flush=True)
         started = time.process_time()
 
-    plans = [((32,), 1, 0.01), ((32,), 1, FIRST_RATE), ((96,), 1, FIRST_RATE)]
+    plans: list[tuple[tuple[int, ...], int, float]] = [
+        ((32,), 1, 0.01),
+        ((32,), 1, FIRST_RATE),
+        ((96,), 1, FIRST_RATE),
+    ]
     plans += [((32,), 3, FIRST_RATE), ((16,), 2, FIRST_RATE), ((32, 32), 1, 0.01)]
     for hidden, count, rate in plans:
         bench = Bench(made, hidden, seed)

@@ -93,7 +93,8 @@ def _parts(
     for stack in work.columns.stacks:
         own = np.flatnonzero(np.isin(stack.numbers, chosen))
         if len(own):
-            weights = np.isin(stack.numbers[own], newest) * (len(work.layout) / len(newest))
+            each = len(work.layout) / len(newest)
+            weights = each * np.isin(stack.numbers[own], newest).astype(np.float64)
             parts.append(Part(stack.members.take(own), stack.blocks[own], weights))
             numbers.append(stack.numbers[own])
     return tuple(parts), np.concatenate(numbers)

@@ -53,7 +53,7 @@ from cg4ai.routing.prove.guarantee import (
 )
 from cg4ai.routing.prove.ratio import RatioAnchor, ratio_anchor, ratio_shield
 from cg4ai.routing.prove.ratio_proof import write_ratio
-from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
+from cg4ai.routing.settings import USUAL_PRUNE, Recipe, RouteSettings
 from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.problem import (
     capacity,
@@ -197,7 +197,7 @@ class Routing:
     def problem(self, prepared: RoutingPreparation) -> TrainingTask:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
-        recipe = asked.fill_defaults(demands, joint=asked.joint)
+        recipe: Recipe = asked.fill_defaults(demands, joint=asked.joint)
         solver: Solver = solve_plainly
         later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified" and asked.members == "tree":

@@ -22,6 +22,7 @@ from cg4ai.routing import instance
 from cg4ai.routing.prove.guarantee import certified_problem, train_certified
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.effort import certified_group, certified_hidden, certified_steps
+from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import first_request, routing_problem, routing_settings
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import generator
@@ -91,7 +92,9 @@ def test_a_certified_run_ends_with_a_proof_of_its_own_mixture(abilene, problem):
 
 def test_groups_of_several_members_are_proven_together(abilene):
     problem = certified_problem(abilene, RECIPE)
-    group = problem.pricers[0].group
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    group = pricer.group
     assert group > 1
     settings = routing_settings(abilene, RECIPE)
     outcome = train_certified(problem, settings, recipe=QUICK, training=TRAINING)
@@ -105,9 +108,11 @@ def test_groups_of_several_members_are_proven_together(abilene):
 
 def test_what_is_given_takes_the_place_of_the_usual_of_certified_runs(abilene):
     pricer = certified_problem(abilene, RECIPE).pricers[0]
+    assert isinstance(pricer, RoutingPricer)
     assert pricer.architecture.hidden == RECIPE.hidden
     assert pricer.first.steps == RECIPE.first_steps
     usual = certified_problem(abilene, Recipe(scenarios=30, priced=100)).pricers[0]
+    assert isinstance(usual, RoutingPricer)
     assert usual.architecture.hidden == certified_hidden(5)
     assert usual.first.steps == certified_steps(5)
 
