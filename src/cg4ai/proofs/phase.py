@@ -63,22 +63,22 @@ class ProofRecipe:
     rounds: proofs tried at most, each after a group of members trained for it.
     cells: cells of the first attempt; each later one may take `growth` times more.
     groups: how many of the latest groups the master may mix; each makes proofs dearer.
-    coarse: the master keeps cells whose bound is at most this far above the limit; the others
-        are left to halving and training. Lowered after a proof, raised after an attempt that
-        failed; after `patience` of these, or before the time is over, the master keeps all cells
-        once, which the anchors make possible.
+    coarse: once training on cells has failed, the master keeps cells whose bound is at most this
+        far above the limit; the others are left to halving and training. Lowered after a proof,
+        raised after an attempt that failed; after `patience` of these, or before the time is over,
+        the master keeps all cells once, which the anchors make possible.
     close: a proven mixture is good enough if its objective is within this of what the first
         group reached, which knew of no proof; otherwise training goes on while that helps,
         `patience` rounds being given.
     """
 
     rounds: int = 40
-    cells: int = 150_000
+    cells: int = 200_000
     growth: float = 1.2
     groups: int = 1
     coarse: float = 0.0005
     patience: int = 4
-    close: float = 0.003
+    close: float = 0.0005
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ProofPhase:
     ) -> None:
         self.number = find_proven_requirement(problem)
         self.pricer, self.prover, self.recipe = pricer, prover, recipe
-        self.coarse = recipe.coarse
+        self.coarse = 0.0  # halving alone, until that fails
         self.waiting = 0  # rounds since a proof, or a better one
         self.aim = np.nan  # what the first group reached without a proof
         self.began = np.nan  # the moment at which this round did
@@ -178,7 +178,8 @@ class ProofPhase:
                 run.work,
                 self.prover.memory,
                 groups=self.recipe.groups,
-                coarse=np.inf if safe else self.coarse,
+                size=self.pricer.group_size,
+                coarse=np.inf if safe else self.coarse or -np.inf,
             )
 
     def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
@@ -187,7 +188,7 @@ class ProofPhase:
         if last or self._good_enough():
             return PricingStep(PricingStatus.NOTHING, weighed.solution, trainings=self.trainings)
         self._train(run)
-        count = len(run.problem.layout)
+        count = self.pricer.group_size
         return PricingStep(
             PricingStatus.IMPROVED, weighed.solution, count, trainings=self.trainings
         )
@@ -216,7 +217,7 @@ class ProofPhase:
             with run.interrupts.allow_interrupts():
                 request = self._request(run)
                 proposed = self.pricer.price(request)
-            run.training_cut = run.training_cut or clock.now() >= request.until
+            run.training_cut |= self.prover.cut or clock.now() >= request.until
             if proposed.members is None:
                 raise SolverFailure("the pricer of a certified run proposed no members")
             run.work.add_columns(proposed.members, proposed.blocks)
@@ -284,9 +285,11 @@ class ProofPhase:
         if np.isnan(self.aim):
             self.aim = found.unanchored
         proven, best = self.latest.proven, self.best
-        if not safe:  # leave more to halving as long as that suffices
-            self.coarse = self.coarse / 4 if proven else min(2 * self.coarse, COARSEST)
-        least = np.inf if best is None else best.objective - self.recipe.close / 10
+        if proven:
+            self.coarse /= 4
+        elif not safe and self.waiting:  # after a group that was trained on cells
+            self.coarse = min(max(2 * self.coarse, self.recipe.coarse), COARSEST)
+        least = np.inf if best is None else best.objective - self.recipe.close / 5
         if proven and self.latest.objective < least:
             self.best, self.waiting = self.latest, 0
         else:

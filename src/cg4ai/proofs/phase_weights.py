@@ -43,7 +43,9 @@ class CellWeights:
     unanchored: float
 
 
-def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: float) -> CellWeights:
+def weigh_cells(
+    work: Workspace, memory: CellMemory, *, groups: int, size: int, coarse: float
+) -> CellWeights:
     """The objective minimised over weights of anchors and the latest groups, with cuts for cells.
 
     A group is one member for each block. Cells whose bound for the newest group is more than
@@ -52,8 +54,8 @@ def weigh_cells(work: Workspace, memory: CellMemory, *, groups: int, coarse: flo
     """
     count, blocks = len(work.columns), len(work.layout)
     anchors = sum(len(members) for members, _ in work.problem.start)
-    chosen = np.union1d(np.arange(anchors), np.arange(count - groups * blocks, count))
-    parts, numbers = _parts(work, chosen, newest=np.arange(count - blocks, count))
+    chosen = np.union1d(np.arange(anchors), np.arange(count - groups * size, count))
+    parts, numbers = _parts(work, chosen, newest=np.arange(count - size, count))
     master = _master(work, parts)
     bounds = CellBounds(
         Ensemble(parts, work.layout, device=work.settings.device), memory.requirement
@@ -91,7 +93,8 @@ def _parts(
     for stack in work.columns.stacks:
         own = np.flatnonzero(np.isin(stack.numbers, chosen))
         if len(own):
-            weights = np.isin(stack.numbers[own], newest).astype(np.float64)
+            each = len(work.layout) / len(newest)
+            weights = each * np.isin(stack.numbers[own], newest).astype(np.float64)
             parts.append(Part(stack.members.take(own), stack.blocks[own], weights))
             numbers.append(stack.numbers[own])
     return tuple(parts), np.concatenate(numbers)

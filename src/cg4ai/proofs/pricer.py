@@ -55,8 +55,8 @@ class ProofTraining:
     `multiplier_rate` (see `ViolationPool`), from one group to the next.
     """
 
-    steps: int = 600
-    learning_rate: float = 0.003
+    steps: int = 400
+    learning_rate: float = 0.006
     batch_size: int = 512
     cells: int = 64
     bound_weight: float = 0.1
@@ -94,16 +94,22 @@ class ProofPricer(PricerDefaults):
         if self.latest is None:
             return self._first(request)
         layout = request.rows.layout
-        blocks = np.arange(len(layout))
         latest = self.latest.to(request.device)
-        part = Part(latest, blocks, np.ones(len(layout)))
+        each = len(latest) // len(layout)
+        blocks = np.tile(np.arange(len(layout)), each)
+        part = Part(latest, blocks, np.full(len(blocks), 1 / each))
         alone = Ensemble((part,), layout, device=request.device)
         if self.harder is not None:
             request = replace(request, objective=self.harder(request, alone))
         loss = _Loss(self, request, alone)
         self.latest = self._trained(latest, loss, until=request.until)
         self.followed = loss.pool.state()
-        return PricingResult(self.latest, blocks, np.zeros(len(layout), np.int64))
+        return PricingResult(self.latest, blocks, np.zeros(len(blocks), np.int64))
+
+    @property
+    def group_size(self) -> int:
+        """How many members a group has, of all blocks together."""
+        return 0 if self.latest is None else len(self.latest)
 
     def for_estimate(self, probe: Probe) -> Pricer:
         """As the pricer within: a proof has no part in the objective."""
@@ -160,10 +166,10 @@ class ProofPricer(PricerDefaults):
     def _first(self, request: PricingRequest) -> PricingResult:
         proposed = self.inner.price(request)
         count = len(request.rows.layout)
-        if proposed.members is None or not np.array_equal(proposed.blocks, np.arange(count)):
+        if not _whole_groups(proposed, count):
             raise SolverFailure(
-                "the first group of a certified run must have one member for each of the "
-                f"{count} blocks in order, its pricer proposed {proposed.blocks.tolist()}"
+                "the first group of a certified run must have as many members of each of the "
+                f"{count} blocks, in order; its pricer proposed {proposed.blocks.tolist()}"
             )
         self.latest = proposed.members
         return proposed
@@ -193,6 +199,7 @@ class _Loss:
         self.cells = pricer.memory.cells
         self.bounds = CellBounds(alone, pricer.memory.requirement)
         self.limits = torch.as_tensor(self.bounds.rules.limit, device=self.device)
+        self.blocks = len(alone.layout)
         self.places = _places(alone.layout, self.architecture.output_size, self.device)
         self.priority = self._priorities()
         self.known = _newest(request.rows)
@@ -239,7 +246,9 @@ class _Loss:
 
     def _outputs(self, parameters: Parameters, inputs: Tensor) -> Tensor:
         """(n, r): all outputs of the group, in the order of the layout."""
-        side_by_side = self.architecture.forward(parameters, inputs).transpose(0, 1).flatten(1)
+        outputs = self.architecture.forward(parameters, inputs)
+        each = outputs.reshape(-1, self.blocks, *outputs.shape[1:]).mean(0)
+        side_by_side = each.transpose(0, 1).flatten(1)
         return side_by_side if self.places is None else side_by_side[:, self.places]
 
     def _priorities(self) -> Tensor:
@@ -269,6 +278,15 @@ class _Loss:
 
 def _hinges_at(rows: ReadyRows, outputs: Tensor) -> Tensor:
     return (rows.needed - rows.values(outputs)).clamp_min(0) @ rows.hinge
+
+
+def _whole_groups(proposed: PricingResult, blocks: int) -> bool:
+    """Whether every block has equally many members, block after block, again and again."""
+    if proposed.members is None or not len(proposed.blocks):
+        return False
+    return np.array_equal(proposed.blocks, np.arange(len(proposed.blocks)) % blocks) and (
+        len(proposed.blocks) % blocks == 0
+    )
 
 
 def _newest(rows: RowSet) -> Rows | None:

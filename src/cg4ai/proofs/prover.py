@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,15 +34,23 @@ from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.region import Region as CheckedRegion
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
+SURVEY = 0.25  # of the cells of a proof, after which it goes on only if
+HOPELESS = 0.5  # less than this share of the cells bounded is open
+MOST_FINER = 64.0  # times as many cells as there were are trained for at most
+AFFORDED = 0.4  # share of the time left that the next proof may take, training being before it
 PER_RULE = 250  # cells kept of each rule after a proof was tried
 NEAR = 0.01  # closed cells whose bound is no further below the limit count like open ones
 
 
-def collect_cells(answer: Certification, region: Box | Ball, *, seed: int) -> RuleCells:
+def collect_cells(
+    answer: Certification, region: Box | Ball, *, seed: int, halvings: int = 0
+) -> RuleCells:
     """Cells where a proof is open or tight, as many of every rule: leaves of its trees.
 
     Training has to lower the bound of the open ones and to leave that of the tight ones where it
-    is. Wider cells that were halved on the way say nothing any more.
+    is. Wider cells that were halved on the way say nothing any more. Where the next proof may take
+    more cells than this one, leaves are halved further, at random along dimensions in proportion
+    to how often the tree was: members would else be trained to need no more cells than before.
     """
     made = np.random.default_rng(seed)
     lower, upper = region.bounds()
@@ -50,10 +59,28 @@ def collect_cells(answer: Certification, region: Box | Ball, *, seed: int) -> Ru
         counts = (proof.leaf_bounds > proof.limit - NEAR) & np.isfinite(proof.leaf_bounds)
         chosen = np.sort(made.permutation(np.flatnonzero(counts))[:PER_RULE])
         low, high = compute_leaf_corners(proof.dimensions, chosen, lower=lower, upper=upper)
+        for _ in range(halvings):
+            _halve(low, high, proof.dimensions[proof.dimensions >= 0], made)
         rules.append(np.full(len(chosen), proof.rule))
         lowers.append(low)
         uppers.append(high)
     return RuleCells(np.concatenate(rules), np.concatenate(lowers), np.concatenate(uppers))
+
+
+def _halvings(room: float, cells: int) -> int:
+    """Of a leaf, where `cells` were bounded and there may be about `room`."""
+    return round(2 * math.log2(min(max(1.0, room / max(1, cells)), MOST_FINER)))
+
+
+def _halve(low: Array, high: Array, halved: NDArray[np.int16], made: np.random.Generator) -> None:
+    """Replace each cell by a random half of it, along one of the dimensions `halved`."""
+    if not len(halved) or not len(low):
+        return
+    rows, along = np.arange(len(low)), made.choice(halved, len(low))
+    middle = 0.5 * (low[rows, along] + high[rows, along])
+    upper_half = made.random(len(low)) < 0.5
+    low[rows, along] = np.where(upper_half, middle, low[rows, along])
+    high[rows, along] = np.where(upper_half, high[rows, along], middle)
 
 
 def compute_leaf_corners(
@@ -96,9 +123,9 @@ class CellMemory:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def learn(self, answer: Certification, *, seed: int) -> None:
+    def learn(self, answer: Certification, *, seed: int, halvings: int = 0) -> None:
         """Take the cells of this proof in place of those of the one before."""
-        self.cells = collect_cells(answer, self.region, seed=seed)
+        self.cells = collect_cells(answer, self.region, seed=seed, halvings=halvings)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All of it as named arrays, for a checkpoint."""
@@ -131,6 +158,7 @@ class Prover(SeparatorDefaults):
         self.memory, self.cells, self.growth, self.device = memory, cells, growth, device
         self.tried = 0
         self.deadline = Deadline()
+        self.cut = False
 
     def find(
         self,
@@ -161,32 +189,64 @@ class Prover(SeparatorDefaults):
         return ProofResult(found.rows, found.violations, found.worst, effort, certification=answer)
 
     def _answer(self, ensemble: Ensemble, requirement: Requirement, *, seed: int) -> Certification:
-        """As far as the search comes, in trees that the checker closes as they are.
-
-        Cells to train on are those of the search: the checker's are smaller.
-        """
+        """As far as the search comes, in trees that the checker closes as they are."""
         started, left = clock.now(), max(LEAST_S, self.deadline.compute_seconds_left())
         cell_limit = int(self.cells * self.growth**self.tried)
-        answer = certify(
+        until = started + left
+        first = math.ceil(SURVEY * cell_limit)
+        answer = self._search(ensemble, requirement, cells=first, until=until)
+        promising = len(answer.open_cells) < HOPELESS * answer.cells
+        if answer.status == "unknown" and promising and clock.now() < until:
+            answer = self._search(
+                ensemble, requirement, cells=cell_limit - first, until=until, resume=answer
+            )
+        found = answer
+        if answer.status == "proven":
+            rules = find_proof_rules(requirement, output_size=ensemble.output_size)
+            region = self.memory.region
+            answer = refine(
+                answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until
+            )
+            left = until - clock.now()
+            answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
+            answer = replace(answer, seconds=clock.now() - started)
+        # cells to train on are those of the search: the checker's are smaller
+        halvings = self._count_halvings(found.cells, answer, cell_limit)
+        self.memory.learn(found, seed=seed, halvings=halvings)
+        return answer
+
+    def _count_halvings(self, cells: int, answer: Certification, cell_limit: int) -> int:
+        """How much finer cells may be to train on: as the next proof may have, and has time for.
+
+        Hardly any leaf takes all the halves: each doubling of cells allows for two halvings.
+        """
+        allowed = _halvings(cell_limit, cells)
+        left = self.deadline.compute_seconds_left()
+        affordable = AFFORDED * left * max(1, answer.cells) / max(answer.seconds, LEAST_S)
+        found = min(allowed, _halvings(affordable, cells))
+        self.cut = found < allowed
+        return found
+
+    def _search(
+        self,
+        ensemble: Ensemble,
+        requirement: Requirement,
+        *,
+        cells: int,
+        until: float,
+        resume: Certification | None = None,
+    ) -> Certification:
+        return certify(
             ensemble,
             requirement,
-            time_limit_s=left,
-            cell_limit=cell_limit,
+            time_limit_s=max(LEAST_S, until - clock.now()),
+            cell_limit=max(1, cells),
             device=self.device,
+            resume=resume,
             all_rules=True,
             verify=False,
             tolerance=0.0,  # what is missed by less is mended, too
         )
-        self.memory.learn(answer, seed=seed)
-        if answer.status != "proven":
-            return answer
-        region = self.memory.region
-        rules = find_proof_rules(requirement, output_size=ensemble.output_size)
-        until = started + left
-        answer = refine(answer, ensemble, rules, region=region, cell_limit=cell_limit, until=until)
-        left = until - clock.now()
-        answer = verify_rules(answer, ensemble, rules, region=region, time_limit_s=left)
-        return replace(answer, seconds=clock.now() - started)
 
     def state(self) -> PartState:
         return PartState({"tried": self.tried}, self.memory.state())

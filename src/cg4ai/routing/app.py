@@ -38,7 +38,7 @@ from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
-from cg4ai.routing.settings import USUAL_PRUNE, RouteSettings
+from cg4ai.routing.settings import USUAL_PRUNE, Recipe, RouteSettings
 from cg4ai.routing.train.problem import (
     attacked_problem,
     capacity,
@@ -196,17 +196,19 @@ class Routing:
         problem, settings = self.training(prepared)
         asked, demands = prepared.settings, len(prepared.instance.demand_max)
         settings = replace(settings, n_jobs=asked.jobs)
-        recipe = asked.fill_defaults(demands, joint=asked.joint)
+        recipe: Recipe = asked.fill_defaults(demands, joint=asked.joint)
         solver: Solver = solve_plainly
         later = f"{recipe.later_steps} the others"
         if asked.guarantee == "certified" and asked.members == "tree":
             solver = LeafProvingSolver(instance=prepared.instance)
         elif asked.guarantee == "certified":
-            from cg4ai.guarantees import ProofRecipe
+            from cg4ai.guarantees import ProofRecipe, ProofTraining
+            from cg4ai.routing.prove.guarantee import fill_certified_defaults
 
+            recipe = fill_certified_defaults(asked, demands)
             settings = replace(settings, iteration_limit=ProofRecipe().rounds)
             solver = solve_until_proven
-            later = "each proven as far as it goes before the next"
+            later = f"{ProofTraining().steps} the others, each proven as far as it goes"
         what = "networks" if asked.joint else "groups of networks"
         steps = f", {recipe.first_steps} steps the first, {later}"
         if asked.members != "network":
@@ -259,6 +261,10 @@ class Routing:
             stated = tree_problem
         elif asked.guarantee == "attacked":
             stated = attacked_problem
+        elif asked.guarantee == "certified":
+            from cg4ai.routing.prove.guarantee import certified_problem
+
+            stated = certified_problem
         return stated(prepared.instance, asked), settings
 
     def conclude(

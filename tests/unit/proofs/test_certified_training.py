@@ -13,7 +13,7 @@ from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture
 from cg4ai.objectives import Supervised
@@ -26,14 +26,15 @@ from cg4ai.proofs.prover import CellMemory
 from cg4ai.proofs.records import RuleCells
 from cg4ai.proofs.solve_certified import solve_certified
 from cg4ai.protocols import PricingRequest
-from cg4ai.records import Duals, StopReason
+from cg4ai.records import Duals, PricingResult, StopReason
 from cg4ai.rules import Box, Linear
 from cg4ai.rules.rows import RowSet
 from cg4ai.runs.folder import Run
+from cg4ai.seeds import generator
 from raising import raises
 
 ARCHITECTURE = NetworkArchitecture(2, 1, hidden=(4,), activation="tanh")
-SETTINGS = Settings(penalty=10.0, time_limit_s=60)
+SETTINGS = Settings(penalty=10.0, time_limit_s=600)
 TRAINING = ProofTraining(steps=20, batch_size=32, cells=16)
 
 
@@ -147,6 +148,40 @@ def test_seconds_and_columns_are_on_record():
     assert all(record.pricing_s > 0 for record in result.history[:2])
 
 
+def test_groups_of_several_members_share_the_weight():
+    pricer = GradientPricer(
+        ARCHITECTURE,
+        restarts=1,
+        group=3,
+        training=Training(60, 0.02, "onecycle"),
+        attack_every=20,
+    )
+    outcome = solve_certified(
+        replace(limited(1.2), pricers=(pricer,)),
+        SETTINGS,
+        architecture=ARCHITECTURE,
+        recipe=ProofRecipe(rounds=3, cells=2000),
+        training=TRAINING,
+    )
+    assert outcome.certification.status == "proven"
+    assert outcome.result.columns % 3 == 1  # the anchor and whole groups
+
+
+class Partial(PricerDefaults):
+    """A pricer that leaves a block without a member."""
+
+    def price(self, request):
+        members = ARCHITECTURE.members(ARCHITECTURE.initialise(1, generator(0)))
+        return PricingResult(members, np.ones(1, np.int64), np.zeros(1, np.int64))
+
+
+def test_a_first_group_that_is_not_whole_is_refused():
+    with raises(SolverFailure, "solver-status"):
+        solve_certified(
+            replace(limited(1.2), pricers=(Partial(),)), SETTINGS, architecture=ARCHITECTURE
+        )
+
+
 def test_two_rules_over_regions_are_refused():
     other = Linear(Box(np.zeros(2), np.ones(2)), np.ones((1, 1)), 5.0, sense="<=", name="other")
     with raises(InvalidInput, "unsupported"):
@@ -207,7 +242,7 @@ def test_weights_chosen_with_cells_speak_of_the_rows_that_the_run_has():
     lower = np.random.default_rng(1).uniform(0, 0.9, (200, 2))
     work.add_cuts(rule.rows_at(lower[:3], np.zeros(3, np.int64), 0))
     memory.cells = RuleCells(np.zeros(200, np.int64), lower, lower + 0.1)
-    chosen = weigh_cells(work, memory, groups=1, coarse=np.inf)
+    chosen = weigh_cells(work, memory, groups=1, size=1, coarse=np.inf)
     assert len(chosen.solution.slack) >= len(work.rows)  # of the cells, too
     assert work.compute_shortfall_in_units(chosen.solution) == pytest.approx(0.0, abs=1e-9)
     assert work.compute_shortfall(chosen.solution) == pytest.approx(0.0, abs=1e-9)

@@ -74,3 +74,20 @@ def test_listed_inputs_have_no_cells():
     listed = Linear(np.zeros((3, 5)), np.ones(4), 1.0, sense="<=")
     with raises(InvalidInput, "unsupported", "Box", "Ball"):
         CellMemory(listed)
+
+
+@pytest.mark.parametrize("halvings", [1, 4])
+def test_leaves_are_halved_further_within_themselves(requirement, halvings):
+    no_cells = OpenCells(np.empty(0, np.int64), np.empty((0, 5)), np.empty((0, 5)), np.empty(0))
+    answer = Certification(
+        "unknown", (proof_of(3, [1.5] * 6),), None, None, None, no_cells, 9, 0.1, ""
+    )
+    memory, finer = CellMemory(requirement), CellMemory(requirement)
+    memory.learn(answer, seed=3)
+    finer.learn(answer, seed=3, halvings=halvings)
+    assert (finer.cells.lower >= memory.cells.lower).all()
+    assert (finer.cells.upper <= memory.cells.upper).all()
+    width, halved = memory.cells.upper - memory.cells.lower, finer.cells.upper - finer.cells.lower
+    ratio = np.full(5, 1.0)
+    ratio[3] = 0.5**halvings  # where the tree was halved, the only such dimension
+    np.testing.assert_allclose(halved / width, np.tile(ratio, (len(width), 1)))

@@ -15,12 +15,14 @@ from cg4ai.proofs import CellBounds, certify
 from cg4ai.proofs.phase import ProofRecipe
 from cg4ai.proofs.phase_weights import weigh_cells
 from cg4ai.proofs.pricer import ProofPricer, ProofTraining
-from cg4ai.proofs.prover import CellMemory
+from cg4ai.proofs.prover import SURVEY, CellMemory, Prover
 from cg4ai.proofs.records import RuleCells
 from cg4ai.records import StopReason
 from cg4ai.routing import instance
-from cg4ai.routing.prove.guarantee import train_certified
+from cg4ai.routing.prove.guarantee import certified_problem, train_certified
 from cg4ai.routing.settings import Recipe
+from cg4ai.routing.train.effort import certified_group, certified_hidden, certified_steps
+from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import first_request, routing_problem, routing_settings
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import generator
@@ -86,6 +88,48 @@ def test_a_certified_run_ends_with_a_proof_of_its_own_mixture(abilene, problem):
     demands = np.concatenate([abilene.sample(2000, 1), abilene.demand_max[None]])
     loads = abilene.compute_utilisation(demands, outcome.result.ensemble.predict(demands))
     assert loads.max() <= 1.0
+
+
+def test_groups_of_several_members_are_proven_together(abilene):
+    problem = certified_problem(abilene, RECIPE)
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    group = pricer.group
+    assert group > 1
+    settings = routing_settings(abilene, RECIPE)
+    outcome = train_certified(problem, settings, recipe=QUICK, training=TRAINING)
+    assert outcome.certification.status == "proven"
+    blocks = len(problem.layout)
+    rounds = sum(record.trainings for record in outcome.result.history)
+    assert outcome.result.columns == (2 + group * rounds) * blocks  # two anchors of each block
+    again = certify(outcome.result.ensemble, problem.requirements[0], time_limit_s=60)
+    assert again.status == "proven"
+
+
+def test_what_is_given_takes_the_place_of_the_usual_of_certified_runs(abilene):
+    pricer = certified_problem(abilene, RECIPE).pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    assert pricer.architecture.hidden == RECIPE.hidden
+    assert pricer.first.steps == RECIPE.first_steps
+    usual = certified_problem(abilene, Recipe(scenarios=30, priced=100)).pricers[0]
+    assert isinstance(usual, RoutingPricer)
+    assert usual.architecture.hidden == certified_hidden(5)
+    assert usual.first.steps == certified_steps(5)
+
+
+@pytest.mark.parametrize("demands", [1, 5, 10, 15, 30, 200])
+def test_more_demands_have_no_more_members_units_and_steps(demands):
+    for size in (certified_group, lambda d: certified_hidden(d)[0], certified_steps):
+        assert size(2 * demands) <= size(demands)
+        assert size(demands) > 1
+
+
+def test_a_hopeless_proof_is_given_up_early(problem):
+    prover = Prover(CellMemory(problem.requirements[0]), cells=8000, growth=1.0, device="cpu")
+    rough = alone(rough_group(problem), problem)
+    found = prover.find(rough, problem.requirements[0], seed=0, limit=8, tolerance=1e-6)
+    assert found.certification.status != "proven"
+    assert found.certification.cells <= SURVEY * 8000 + 1
 
 
 def test_a_run_that_may_not_go_on_says_what_resists(abilene, problem):
@@ -206,14 +250,15 @@ def test_the_master_gives_the_anchors_what_a_group_cannot_be_shown_to_keep(abile
     work = Workspace(CompiledProblem.from_problem(problem), routing_settings(abilene, RECIPE))
     work.start()
     work.add_columns(rough_group(problem), np.arange(len(problem.layout)))
-    weighed = weigh_cells(work, memory, groups=1, coarse=np.inf)
+    weighed = weigh_cells(work, memory, groups=1, size=len(problem.layout), coarse=np.inf)
     assert weighed.solution.slack.max() < 1e-6
     bounds = CellBounds(work.whole_ensemble(weighed.weights), requirement)
     cells = memory.cells
     with torch.no_grad():
         upper = bounds.upper(cells.rules, cells.lower, cells.upper).numpy()
     assert upper.max() <= 1.0 + 1e-4
-    free = weigh_cells(work, CellMemory(requirement), groups=1, coarse=0.0)
+    size = len(problem.layout)
+    free = weigh_cells(work, CellMemory(requirement), groups=1, size=size, coarse=0.0)
     assert free.solution.objective <= weighed.solution.objective + 1e-9
     assert free.solution.objective == pytest.approx(weighed.unanchored, abs=1e-9)
 
@@ -225,7 +270,8 @@ def test_the_master_mixes_the_latest_groups_only(abilene, problem):
     anchors = len(work.columns)
     for _ in range(3):
         work.add_columns(rough_group(problem, sharpness=0.1), blocks)
-    found = weigh_cells(work, CellMemory(problem.requirements[0]), groups=2, coarse=0.0)
+    memory = CellMemory(problem.requirements[0])
+    found = weigh_cells(work, memory, groups=2, size=len(blocks), coarse=0.0)
     first = found.weights[anchors : anchors + len(blocks)]
     assert not first.any()
     assert found.weights.sum() == pytest.approx(len(blocks), abs=1e-3)

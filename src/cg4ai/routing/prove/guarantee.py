@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +24,41 @@ from cg4ai.routing.network.description import format_title
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import find_budgets
+from cg4ai.routing.train.effort import certified_group, certified_hidden, certified_steps
 from cg4ai.routing.train.members import RoutingPricer
-from cg4ai.routing.train.problem import capacity
+from cg4ai.routing.train.problem import capacity, routing_problem
 from cg4ai.runs import Run
 
 if TYPE_CHECKING:
     from cg4ai import Ensemble
 
 SHIELD_CELLS = 100  # for each rule, of a closed form that takes one or few
+FIRST_RATE = 0.03  # of the first group, whose members see fresh vectors only
 LEAST_S = 1e-3  # no proof is asked for in less
+
+
+def fill_certified_defaults(recipe: Recipe, demands: int) -> Recipe:
+    """The usual of a certified run in place of what is not given."""
+    return replace(
+        recipe,
+        hidden=recipe.hidden or certified_hidden(demands),
+        first_steps=recipe.first_steps or certified_steps(demands),
+    ).fill_defaults(demands, joint=False)
+
+
+def certified_problem(instance: Instance, recipe: Recipe | None = None) -> Problem:
+    """Groups of networks for each demand, small enough to be bounded, trained on their mean.
+
+    The mean of several small networks is as accurate as one of many more units, and the bound of
+    a cell is a sum over the members.
+    """
+    demands = len(instance.demand_max)
+    problem = routing_problem(instance, fill_certified_defaults(recipe or Recipe(), demands))
+    pricer = problem.pricers[0]
+    assert isinstance(pricer, RoutingPricer)
+    first = replace(pricer.first, learning_rate=FIRST_RATE)
+    pricer = replace(pricer, first=first, group=certified_group(demands))
+    return replace(problem, pricers=(pricer,))
 
 
 def train_certified(

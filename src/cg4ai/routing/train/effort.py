@@ -30,6 +30,11 @@ RATE, LEAST_RATE, FEW_DEMANDS = 0.02, 0.01, 30
 MIXED_BATCH, BATCH = 384, 256
 WIDE_BATCH, WIDE_STEPS, WIDE_RATE = 4, 2, 1.5
 
+# demands up to which a proof takes few cells, and beyond which each member of a group is one too
+# many; steps of the first group of a certified run
+FEW_CELLS, MANY_CELLS = 5, 10
+MOST_FIRST, LEAST_FIRST, FEWER_FIRST = 3000, 1500, 200
+
 
 def count_affordable(wanted: int, budget: int, paths: int) -> int:
     """Demand vectors: as many as wanted, or so many that with paths they stay within the budget."""
@@ -66,6 +71,21 @@ def joint_rate(demands: int, *, wide: bool = False) -> float:
 def is_joint_wide(demands: int, device: str) -> bool:
     """Whether it takes large batches: on a GPU they cost nothing, and half the steps are enough."""
     return device.startswith("cuda") and demands <= FEW_DEMANDS
+
+
+def certified_group(demands: int) -> int:
+    """Members of each demand that are trained together for a proof; each makes cells dearer."""
+    return 3 if demands <= MANY_CELLS else 2
+
+
+def certified_hidden(demands: int) -> tuple[int, ...]:
+    """Hidden units of each member: where proofs take few cells they may be many."""
+    return (32,) if demands <= FEW_CELLS else (16,)
+
+
+def certified_steps(demands: int) -> int:
+    """Of the first group; later ones, trained on cells, improve the objective, too."""
+    return max(LEAST_FIRST, MOST_FIRST - FEWER_FIRST * max(0, demands - FEW_CELLS))
 
 
 def has_skip(instance: Instance) -> bool:

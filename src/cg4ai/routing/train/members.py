@@ -127,11 +127,13 @@ class RoutingPricer(ArchitecturePricer):
     attack_every: int = 1000
     refresh_every: int = 20
     row_limit: int = 256
+    group: int = 1
 
     def price(self, request: PricingRequest) -> PricingResult:
         pricer = GradientPricer(
             self.architecture,
             restarts=1,
+            group=self.group,
             training=self.first,
             batch_size=self.batch_size,
             blend=1.0,
