@@ -30,6 +30,7 @@ from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shi
 from cg4ai.rules import Box
 
 RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
+LABELLED = 1000  # vectors at which splits are compared, where they are not known anyway
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 NO_LOAD = 1e-300  # an optimum below it counts as so much
@@ -110,8 +111,15 @@ def evaluate(
             "unrouted": instance.compute_unrouted(splits),
             **validation.compute_gaps(instance, splits),
         }
-        if validation.best.splits is not None:
-            distance = ((splits - validation.best.splits) ** 2).sum(1).mean()
+        known = validation.best.splits
+        if known is None and settings.protocol == "paper":  # a column of the paper's table
+            few = validation.vectors[:LABELLED]
+            found_splits = review.run_step(
+                "distance from optimal splits", lambda: instance.find_optimal(few, splits=True)
+            )
+            known = None if found_splits is None else found_splits.splits
+        if known is not None:
+            distance = ((splits[: len(known)] - known) ** 2).sum(1).mean()
             summary["split_loss"] = float(distance)
         if settings.objective == "cost":
             given = validation.vectors

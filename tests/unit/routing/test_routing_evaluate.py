@@ -269,3 +269,11 @@ def test_thresholds_are_shares_of_what_the_demands_load() -> None:
     assert part.tail.allowed == pytest.approx(1e-3 * whole.tail.allowed)
     joint = [routing_settings(one, TINY, joint=True).epsilon for one in (made, tiny)]
     assert joint[1] == pytest.approx(1e-3 * joint[0])
+
+
+def test_the_papers_protocol_measures_the_distance_from_optimal_splits() -> None:
+    asked = replace(TINY, baseline=False, guarantee="shielded", protocol="paper", validation=100)
+    summary = perform(SmallRouting(), asked).summary
+    assert summary["protocol"] == "paper"
+    assert 0 < summary["split_loss"] < 2
+    assert "split_loss" not in perform(SmallRouting(), replace(asked, protocol="none")).summary
