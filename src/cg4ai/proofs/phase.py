@@ -149,9 +149,8 @@ class ProofPhase:
         if self.pricer.latest is None:  # there is nothing to prove yet
             self._train(run)
         deadline = run.training_deadline
-        short = deadline.compute_seconds_left() < 2 * (
-            self.began - began
-        )  # for another round after this
+        # for this round to be like the last one, which may have trained the first group, too
+        short = deadline.compute_seconds_left() < self.began - began
         for number in range(REPEATS):
             started = clock.now()
             tired = self.waiting >= self.recipe.patience
