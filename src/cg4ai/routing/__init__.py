@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from cg4ai.routing.train.anchors import anchor
     from cg4ai.routing.train.optimal import OptimalRouting
     from cg4ai.routing.train.problem import (
+        attacked_problem,
         capacity,
         routing_problem,
         routing_settings,
@@ -65,6 +66,7 @@ else:
             "cg4ai.routing.train.anchors": ["anchor"],
             "cg4ai.routing.train.optimal": ["OptimalRouting"],
             "cg4ai.routing.train.problem": [
+                "attacked_problem",
                 "capacity",
                 "routing_problem",
                 "routing_settings",
@@ -90,6 +92,7 @@ __all__ = [
     "agents_of",
     "anchor",
     "attack",
+    "attacked_problem",
     "budgets_of",
     "capacity",
     "compute_contained_share",

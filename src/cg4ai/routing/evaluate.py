@@ -111,15 +111,15 @@ def evaluate(
             "unrouted": instance.compute_unrouted(splits),
             **validation.compute_gaps(instance, splits),
         }
-        known = validation.best.splits
-        if known is None and settings.protocol == "paper":  # a column of the paper's table
+        labels = validation.best.splits
+        if labels is None and settings.protocol == "paper":  # a column of the paper's table
             few = validation.vectors[:LABELLED]
             found_splits = review.run_step(
                 "distance from optimal splits", lambda: instance.find_optimal(few, splits=True)
             )
-            known = None if found_splits is None else found_splits.splits
-        if known is not None:
-            distance = ((splits[: len(known)] - known) ** 2).sum(1).mean()
+            labels = None if found_splits is None else found_splits.splits
+        if labels is not None:
+            distance = ((splits[: len(labels)] - labels) ** 2).sum(1).mean()
             summary["split_loss"] = float(distance)
         if settings.objective == "cost":
             given = validation.vectors
