@@ -55,7 +55,7 @@ class ProofTraining:
     `multiplier_rate` (see `ViolationPool`), from one group to the next.
     """
 
-    steps: int = 400
+    steps: int = 700
     learning_rate: float = 0.006
     batch_size: int = 512
     cells: int = 64

@@ -34,7 +34,7 @@ from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.region import Region as CheckedRegion
 
 LEAST_S = 0.1  # a proof is tried for this long, even past its deadline
-SURVEY = 0.25  # of the cells of a proof, after which it goes on only if
+SURVEY = 0.5  # of the cells of a proof, after which it goes on only if
 HOPELESS = 0.5  # less than this share of the cells bounded is open
 MOST_FINER = 64.0  # times as many cells as there were are trained for at most
 AFFORDED = 0.4  # share of the time left that the next proof may take, training being before it
