@@ -9,11 +9,12 @@ one or none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
@@ -29,7 +30,9 @@ MOST_SUMS = 8  # beyond which there is little to save
 DEPENDENT = 1e-9  # singular values below this share of the largest count as zero
 ROUNDS = 100  # of rows added
 TOLERANCE = 1e-9
-ANSWERS = (OPTIMAL, INFEASIBLE, "kUnbounded", "kUnboundedOrInfeasible")
+UNBOUNDED = ("kUnbounded", "kUnboundedOrInfeasible")
+ANSWERS = (OPTIMAL, INFEASIBLE, *UNBOUNDED)
+FEW = 2  # outputs that a simple limit reads: rows of these are there from the start
 MISSED = 1e-6  # of a rule's scale, by which it may be missed: rooms asked for are much larger
 
 
@@ -127,18 +130,29 @@ class ResponseRows:
         free = np.full(count, -np.inf)
         self.program.add_columns(np.zeros(count), free, sparse.csc_matrix((0, count)))
         self.program.add_rows(self.limits[0], self.limits[0], equal)
+        self._add_at_ends(lambda count: count <= FEW)
+
+    def _add_at_ends(self, chosen: Callable[[IntArray], NDArray[np.bool_]]) -> None:
+        """Rows of the rules that read so many outputs, where each sum is at its ends.
+
+        What responds to one sum alone is tightest there.
+        """
         for guard in self.guards:
-            # what responds to one sum alone is tightest where this sum is at an end
+            which = np.flatnonzero(chosen((guard.rules.constant != 0).sum(1)))
             ends = [guard.region.peaks(sign * self.sums).inputs for sign in (1.0, -1.0)]
             for point in np.concatenate([guard.region.middle[None], *ends]):
-                every = np.arange(len(guard.rules))
-                self._add(guard, every, np.tile(point, (len(every), 1)))
+                self._add(guard, which, np.tile(point, (len(which), 1)))
 
     def _solve_linear(self, slope: Array) -> Array | None:
         """Y (r, m + 1) of least `<slope, Y>`; None where there is none or it has no end."""
+        bounded = False
         self.program.change_costs(slope.ravel() / (float(np.abs(slope).max()) or 1.0))
         for _ in range(ROUNDS):
             status = self.program.run(answers=ANSWERS).status
+            if status in UNBOUNDED and not bounded:
+                bounded = True
+                self._add_at_ends(lambda count: count > FEW)
+                continue
             if status != OPTIMAL:
                 return None
             found = self.program.solution().values.reshape(slope.shape)
@@ -172,6 +186,8 @@ class ResponseRows:
 
     def _add(self, guard: Guard, which: IntArray, points: Array) -> None:
         """Rows of these rules, each at a point of its own, in the rules' own scales."""
+        if not len(which):
+            return
         rules, scale = guard.rules, guard.scale[which]
         features = np.column_stack([(points - self.middle) @ self.sums.T, np.ones(len(which))])
         own = sparse.csr_matrix(rules.constant[which] / scale[:, None])
