@@ -104,7 +104,9 @@ class Dispatch:
             self.region,
             np.concatenate([each, -each, along, -along]),
             AffineBound(
-                np.concatenate([np.ones(len(each)), np.zeros(len(each)), ones - level, ones + level]),
+                np.concatenate(
+                    [np.ones(len(each)), np.zeros(len(each)), ones - level, ones + level]
+                ),
                 np.concatenate([nothing, nothing, -response, response]),
             ),
             "<=",

@@ -49,9 +49,7 @@ class Grid:
 
     def flows(self, dispatch: Array, loads: Array) -> Array:
         """(n, G), (n, D) -> (n, L)."""
-        return np.asarray(
-            dispatch @ self.by_generator.T - loads @ self.by_load.T + self.constant
-        )
+        return np.asarray(dispatch @ self.by_generator.T - loads @ self.by_load.T + self.constant)
 
     def cost(self, dispatch: Array) -> Array:
         """(n, G) -> (n,), without the constant terms of the file."""

@@ -76,9 +76,7 @@ class DispatchProgram:
         else:
             low, high = [total, own - rate], [total, own + rate]
         every = np.arange(self.count, dtype=np.int32)
-        self._highs.changeRowsBounds(
-            self.count, every, np.concatenate(low), np.concatenate(high)
-        )
+        self._highs.changeRowsBounds(self.count, every, np.concatenate(low), np.concatenate(high))
         self._highs.run()
         return str(self._highs.getModelStatus().name)
 

@@ -112,7 +112,7 @@ def study(problem: Dispatch, asked: Asked, say: Callable[[str], None]) -> dict[s
         say(f"{grid.name}: {error}")
         say(_tell_overload(problem, worst.loads, worst.share))
         return line
-    line["predictor"] = "proven to exist"
+    line["predictor"] = "guaranteed"
     line["train s"] = trained.seconds
     note = [one for one in trained.result.note.split("; ") if "anchor" in one]
     line["anchor"] = "; ".join(note).removesuffix(", by closed form")

@@ -174,9 +174,7 @@ def _length(search: _LossSearch, W: Array, step: Array, local: _Local) -> float:
     return 0.0
 
 
-def _step(
-    local: _Local, search: _LossSearch, W: Array, rows: Rows | None
-) -> Array:
+def _step(local: _Local, search: _LossSearch, W: Array, rows: Rows | None) -> Array:
     """To the least of the quadratic around W, under the rows."""
     moments = search.moments
     if rows is None:

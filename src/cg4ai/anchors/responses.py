@@ -67,9 +67,7 @@ class ResponseRows:
         cls, guards: Sequence[Guard], space: Space, sums: Array, room: float
     ) -> ResponseRows | None:
         """None where rules are of other kinds."""
-        if any(
-            not isinstance(one.rules, AffineRules) or len(one.rules.value) for one in guards
-        ):
+        if any(not isinstance(one.rules, AffineRules) or len(one.rules.value) for one in guards):
             return None
         lower, upper = guards[0].region.bounds()
         reach = np.abs(sums) @ ((upper - lower) / 2)
