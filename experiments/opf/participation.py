@@ -44,7 +44,7 @@ def compute_worst_flows(problem: Dispatch, rule: ParticipationRule) -> Array:
 
 
 def find_participation(problem: Dispatch) -> ParticipationRule | None:
-    """The rule of least cost at nominal loads that keeps all limits on the box; None: there is none.
+    """The rule of least cost at nominal loads that keeps all limits on the box, if any.
 
     Quadratic costs count by their slope at the middle of each generator's range.
     """

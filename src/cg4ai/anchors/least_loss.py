@@ -137,9 +137,9 @@ def minimise_loss(
 ) -> AffineMap:
     """The rule of least mean loss, from `start`, which must keep the rows.
 
-    `rows`: of `build_region_rows`, of few responses, or of `Counterpart.leaving` around the mean input. A program
-    that its solver gives up ends the search: every rule on the way keeps the rows, but for the
-    tolerance of the solver, and the last one is the best.
+    `rows`: of `build_region_rows`, of few responses, or of `Counterpart.leaving` around the mean
+    input. A program that its solver gives up ends the search: every rule on the way keeps the rows,
+    but for the tolerance of the solver, and the last one is the best.
     """
     search = _LossSearch(loss, space)
     W = search.coordinates(start)

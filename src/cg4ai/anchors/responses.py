@@ -2,7 +2,7 @@
 
 Where equalities make outputs depend on the input, they do so through a few sums: a balance only
 through the total. Rules `y(x) = Y [U (x - middle), 1]` with these sums U have as many numbers as
-outputs, whatever the number of inputs. That a rule holds in its whole region is then kept by rows at
+outputs, whatever the number of inputs. That a rule holds in its whole region is kept by rows at
 single inputs, those at which it is tightest, which are added until none is missed; most rules need
 one or none.
 """

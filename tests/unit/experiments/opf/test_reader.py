@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from five_buses import FIVE
 
 from cg4ai.errors import InvalidInput
 from experiments.opf.dispatch import Dispatch
@@ -9,10 +10,24 @@ from experiments.opf.grid import build_grid
 from experiments.opf.matpower import read_case
 
 
+@pytest.fixture
+def five_text():
+    return FIVE
+
+
+@pytest.fixture
+def five(tmp_path):
+    path = tmp_path / "five.m"
+    path.write_text(FIVE)
+    return path
+
+
 def test_tables_are_read_as_they_stand(five):
     case = read_case(five)
     assert case.base == 100
-    assert case.bus.shape == (5, 13) and case.gen.shape == (5, 10) and case.branch.shape == (7, 13)
+    assert case.bus.shape == (5, 13)
+    assert case.gen.shape == (5, 10)
+    assert case.branch.shape == (7, 13)
     assert case.column("bus", "number").tolist() == [1, 2, 3, 4, 7]
     assert case.column("bus", "load").tolist() == [0, 100, 80, 120, -20]
     assert case.costs.tolist() == [[0, 10, 5], [0, 30, 0], [0, 20, 0], [0, 1, 0], [0, 0, 0]]
@@ -31,7 +46,8 @@ def test_only_what_is_in_service_counts(five):
 def test_isolated_buses_are_left_out_and_said(five, five_text):
     five.write_text(five_text.replace("2 1 100 0", "2 4 100 0"))
     grid = build_grid(read_case(five))
-    assert grid.buses == 4 and grid.loads.tolist() == [80, 120, -20]
+    assert grid.buses == 4
+    assert grid.loads.tolist() == [80, 120, -20]
     assert "100 MW" in grid.notes[0]
 
 

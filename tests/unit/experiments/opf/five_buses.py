@@ -1,7 +1,5 @@
 """A grid of five buses in a file, as a user would give it."""
 
-import pytest
-
 FIVE = """function mpc = five
 mpc.version = '2';
 mpc.baseMVA = 100.0;
@@ -37,15 +35,3 @@ mpc.branch = [
  2 7 0 0.01 0  10 0 0 0    0 0 -30 30;
 ];
 """
-
-
-@pytest.fixture
-def five_text():
-    return FIVE
-
-
-@pytest.fixture
-def five(tmp_path):
-    path = tmp_path / "five.m"
-    path.write_text(FIVE)
-    return path
