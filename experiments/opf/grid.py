@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
@@ -226,7 +227,7 @@ class Extremes:
     largest: Array
     least: Array
 
-    def can_break(self, rate: Array) -> Array:
+    def can_break(self, rate: Array) -> NDArray[np.bool_]:
         """(L,): whether a line can leave its limits."""
         return np.asarray(np.maximum(self.largest, -self.least) > (1 - SURE) * rate)
 
