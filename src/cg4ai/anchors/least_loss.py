@@ -18,6 +18,7 @@ from scipy import sparse
 from torch import Tensor
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
+from cg4ai.anchors.responses import ResponseRows
 from cg4ai.anchors.splitting import QuadraticModel, RegionRows
 from cg4ai.errors import SolverFailure
 from cg4ai.records import Array
@@ -26,11 +27,14 @@ from cg4ai.solvers.conic import QuadraticProgram
 ROUNDS = 12
 SETTLED = 1e-4  # a round that gains no more than this share of all gains is the last
 FLAT = 0.01  # curvatures count as at least this share of the largest, and as positive
+STRAIGHT = 1e-6  # a loss whose slope changes by less than this share is linear
 RIDGE = 1e-3  # of the inputs' second moments, added to them: a step, not the loss, is held back
 ASIDE = 0.05  # of the spread of outputs: how far apart slopes are compared
 DENSE = 1000  # numbers of a rule up to which a program counts correlations of the inputs in
 WELL_DRAWN = 4  # inputs for each number of an output from which on they are counted in anyway
 HALVINGS = 12
+
+Rows = RegionRows | ResponseRows | tuple[Any, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,11 +47,15 @@ class MeanLoss:
 
 @dataclass(frozen=True, eq=False)
 class _Local:
-    """The mean loss around a rule: value, slope (k, m), curvature (k, k) of the outputs' z."""
+    """The mean loss around a rule: value, slope (k, m), curvature (k, k) of the outputs' z.
+
+    `linear`: the loss is not curved at all, and the curvature stands for none.
+    """
 
     value: float
     slope: Array
     curvature: Array
+    linear: bool
 
 
 class _LossSearch:
@@ -88,10 +96,13 @@ class _LossSearch:
         value, slope = self._sloped(outputs)
         curvature = self.space.basis.T @ self._bent(outputs) @ self.space.basis
         size, axes = np.linalg.eigh((curvature + curvature.T) / 2)
+        steep = float(np.linalg.norm(slope.sum(0)))
+        # over a way as long as outputs are large, and against what rounding makes of nothing
+        linear = np.abs(size).max() * (1.0 + float(outputs.abs().max())) <= STRAIGHT * steep
         largest = np.abs(size).max() or float(np.linalg.norm(slope)) or 1.0
         size = np.maximum(np.abs(size), FLAT * largest)
         along = self.space.basis.T @ slope.T @ self.features
-        return _Local(value, along, (axes * size) @ axes.T)
+        return _Local(value, along, (axes * size) @ axes.T, bool(linear))
 
     def _sloped(self, outputs: Tensor) -> tuple[float, Array]:
         free = outputs.detach().requires_grad_(True)
@@ -122,13 +133,13 @@ def minimise_loss(
     loss: MeanLoss,
     space: Space,
     start: AffineMap,
-    rows: RegionRows | tuple[Any, Array] | None = None,
+    rows: Rows | None = None,
 ) -> AffineMap:
     """The rule of least mean loss, from `start`, which must keep the rows.
 
-    `rows`: of `build_region_rows`, or of `Counterpart.leaving` around the mean input. A program
-    that its solver gives up ends the search: every rule on the way keeps the rows, but for the
-    tolerance of the solver, and the last one is the best.
+    `rows`: of `build_region_rows`, of few responses, or of `Counterpart.leaving` around the mean
+    input. A program that its solver gives up ends the search: every rule on the way keeps the rows,
+    but for the tolerance of the solver, and the last one is the best.
     """
     search = _LossSearch(loss, space)
     W = search.coordinates(start)
@@ -147,6 +158,12 @@ def minimise_loss(
     return search.rule(W)
 
 
+def find_slope(loss: MeanLoss, space: Space, at: AffineMap) -> Array:
+    """(k, d + 1): how the mean loss changes with W of `z(x) = W [x - mean, 1]`."""
+    search = _LossSearch(loss, space)
+    return search.around(search.coordinates(at)).slope
+
+
 def _length(search: _LossSearch, W: Array, step: Array, local: _Local) -> float:
     """How much of the step lowers the mean loss as its slope promises; 0 if nothing does."""
     falls = float((local.slope * step).sum())
@@ -157,16 +174,17 @@ def _length(search: _LossSearch, W: Array, step: Array, local: _Local) -> float:
     return 0.0
 
 
-def _step(
-    local: _Local, search: _LossSearch, W: Array, rows: RegionRows | tuple[Any, Array] | None
-) -> Array:
+def _step(local: _Local, search: _LossSearch, W: Array, rows: Rows | None) -> Array:
     """To the least of the quadratic around W, under the rows."""
     moments = search.moments
     if rows is None:
         across = np.linalg.solve(moments, local.slope.T).T
         return np.asarray(-np.linalg.solve(local.curvature, across))
-    if isinstance(rows, RegionRows):
-        model = QuadraticModel(W, local.slope, local.curvature, moments, search.centre)
+    if not isinstance(rows, tuple):
+        curvature = local.curvature
+        if local.linear and isinstance(rows, ResponseRows):
+            curvature = np.zeros_like(curvature)  # a linear program is exact
+        model = QuadraticModel(W, local.slope, curvature, moments, search.centre)
         return rows.minimise(model) - W
     if not search.dense:
         moments = np.diag(np.diag(moments))

@@ -19,7 +19,8 @@ import torch
 from scipy.optimize import linprog, minimize
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
-from cg4ai.anchors.least_loss import MeanLoss, minimise_loss
+from cg4ai.anchors.least_loss import MeanLoss, find_slope, minimise_loss
+from cg4ai.anchors.responses import ResponseRows, find_sums
 from cg4ai.anchors.robust_counterpart import build_counterpart
 from cg4ai.anchors.splitting import RegionRows, build_region_rows
 from cg4ai.errors import InvalidInput
@@ -36,6 +37,8 @@ MOST = 1.0  # room that is worth having, relative to the scale of a guard
 SHARE = 0.25  # of the most room there is: an anchor nearer to the data than that has too little
 LEAST = 0.02  # room that a rule of least loss leaves: it has chosen where, the others have not
 ROOMS = (0.1, 0.03, 0.01)  # asked for in turn where the usual anchors leave less, or none
+RESPONSE_ROOMS = (*ROOMS, 0.003, 0.001)
+LARGE = 3e8  # rules x inputs x (inputs + outputs) from which on operator splitting takes minutes
 BISECTIONS = 20
 
 
@@ -128,6 +131,9 @@ def find_anchor(
     near = _anchored(guards, start, space)
     if loss is None and near is not None and near.room >= SHARE * MOST:
         return near
+    responding = None if loss is None else _find_responding(guards, space, start, loss)
+    if responding is not None:
+        return responding
     best, failed = _roomiest(guards, space)
     if best is None or (loss is not None and best.room < LEAST / SHARE):
         best = _find_roomier(guards, space, 0.0 if best is None else best.room) or best
@@ -143,6 +149,31 @@ def find_anchor(
     if rows is None:
         room = SHARE * min(best.room, MOST)
     near = _between(guards, start, best, room)
+    return _between(guards, minimise_loss(loss, space, near.map, rows), best, room)
+
+
+def _find_responding(
+    guards: Sequence[Guard], space: Space, start: AffineMap, loss: MeanLoss
+) -> Anchor | None:
+    """An anchor that responds to few sums of the inputs; None where others can be looked for."""
+    inputs, count = space.slope.shape[1], sum(len(one.sizes) for one in guards)
+    if count * inputs * (inputs + space.basis.shape[1]) < LARGE:
+        return None
+    sums = find_sums(space)
+    if sums is None:
+        return None
+    slope = find_slope(loss, space, start)
+    for room in RESPONSE_ROOMS:
+        rows = ResponseRows.build(guards, space, sums, room)
+        found = None if rows is None else rows.find_cheap(slope, loss.inputs.mean(0))
+        best = None if found is None else _anchored(guards, found, space)
+        if best is not None and best.room > SHARE * room:
+            break
+    else:
+        return None
+    room = min(LEAST, SHARE * best.room)
+    near = _between(guards, start, best, room)
+    rows = ResponseRows.build(guards, space, sums, room)
     return _between(guards, minimise_loss(loss, space, near.map, rows), best, room)
 
 
