@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
-    from cg4ai.proofs.certify import certify
+    from cg4ai.proofs.certification import certify
     from cg4ai.records import StopReason
     from cg4ai.settings import Settings
     from cg4ai_checker import check
@@ -57,7 +57,7 @@ else:
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
-            "cg4ai.proofs.certify": ["certify"],
+            "cg4ai.proofs.certification": ["certify"],
             "cg4ai.records": ["StopReason"],
             "cg4ai.settings": ["Settings"],
             "cg4ai_checker": ["check"],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.proofs.cell_bounds import CellBounds
     from cg4ai.proofs.certificate import CERTIFICATE_FILE, verify_certification, write_certificate
-    from cg4ai.proofs.certify import certify
+    from cg4ai.proofs.certification import certify
     from cg4ai.proofs.leaves import largest_rule_values
     from cg4ai.proofs.phase import ProofRecipe
     from cg4ai.proofs.pricer import ProofTraining
@@ -44,7 +44,7 @@ else:
                 "verify_certification",
                 "write_certificate",
             ],
-            "cg4ai.proofs.certify": ["certify"],
+            "cg4ai.proofs.certification": ["certify"],
             "cg4ai.proofs.leaves": ["largest_rule_values"],
             "cg4ai.proofs.phase": ["ProofRecipe"],
             "cg4ai.proofs.pricer": ["ProofTraining"],

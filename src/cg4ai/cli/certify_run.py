@@ -28,7 +28,7 @@ from cg4ai.proofs.certificate import (
     save_unfinished,
     write_certificate,
 )
-from cg4ai.proofs.certify import MEMORY_LIMIT
+from cg4ai.proofs.certification import MEMORY_LIMIT
 from cg4ai.records import Array, Strength
 from cg4ai.report.write import refresh_report
 from cg4ai.runs.folder import Run

@@ -125,6 +125,9 @@ class Ensemble(Mixture):
                 few = [one for one, _ in found]
                 outputs = few[0][None] if len(few) == 1 else np.stack(few)
                 return Evaluation(outputs, np.array([moved for _, moved in found]))
+        return self._evaluate_batch(x, theta=theta)
+
+    def _evaluate_batch(self, x: Array, *, theta: bool) -> Evaluation:
         with torch.no_grad():
             parts = torch.split(torch.as_tensor(x), PREDICTED)
             outputs = torch.cat([self.outputs(part) for part in parts]).cpu().numpy()
@@ -216,18 +219,25 @@ class Ensemble(Mixture):
         return compute_decision_scores(*self._decider(), inputs)
 
     def decide(
-        self, inputs: Any, *, outside: Literal["warn", "refuse", "ignore"] = "warn"
+        self,
+        inputs: Any,
+        *,
+        outside: Literal["warn", "refuse", "ignore"] = "warn",
+        classes: int | None = None,
     ) -> IntArray:
         """(n, d) -> (n,): one class for each input, that of the largest score.
 
         Under a rule on decisions (`votes`) by scores of their own (`decision_scores`), whose
-        thresholds keep clear of all inputs that the rule lists. `outside` as for `predict`.
+        thresholds keep clear of all inputs that the rule lists. `outside` as for `predict`;
+        `classes`: the first so many outputs are scores, if not all.
         """
         x = self._checked(inputs)
-        if not self.votes:
-            return np.asarray(self.predict(x, outside=outside).argmax(1), np.int64)
         self._look(x, outside)
-        return self._decisions(x).classes
+        if self.votes:
+            return self._decisions(x).classes
+        # never singly: sums in another order would break exact ties otherwise
+        scores = self._evaluate_batch(x, theta=False).outputs[:, :classes]
+        return np.asarray(scores.argmax(1), np.int64)
 
     def _decisions(self, x: Array) -> Decisions:
         from cg4ai.ensemble.decision_rule import decide

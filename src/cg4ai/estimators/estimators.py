@@ -198,10 +198,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         return list(map(str, self.classes_))
 
     def _decided(self, x: Array, outside: Outside = "warn") -> IntArray:
-        if self.ensemble_.votes:
-            return self.ensemble_.decide(x, outside=outside)
-        scores = self.ensemble_.predict(x, outside=outside)[:, : len(self.classes_)]
-        return np.asarray(scores.argmax(1), np.int64)
+        return self.ensemble_.decide(x, outside=outside, classes=len(self.classes_))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -335,7 +335,7 @@ class ConstrainedEstimator(ReadingEstimator):
         if (self.settings or {}).get("guarantee") != "attacked":
             found += [
                 f"{audit.requirement} is not proven at every input of {audit.place}: violations "
-                f"were searched for only ({result.note}); see cg4ai.proofs.certify"
+                f"were searched for only ({result.note}); see cg4ai.proofs.certification"
                 for audit in result.audits
                 if audit.strength == "attacked" and audit.holds
             ]

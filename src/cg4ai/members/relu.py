@@ -135,10 +135,10 @@ def _one(part: Part, mixture: Mixture) -> ReluNetwork:
 def _elsewhere(members: object) -> str:
     kind = type(members).__name__
     if "Tree" in kind:
-        return "trees are proven in cells by cg4ai.proofs.certify"
+        return "trees are proven in cells by cg4ai.proofs.certification"
     if "Shield" in kind:
         return "a shield keeps its rules at every input already"
-    return "search it by GradientAscent or BlackBox, or prove it by cg4ai.proofs.certify"
+    return "search it by GradientAscent or BlackBox, or prove it by cg4ai.proofs.certification"
 
 
 def check_members(members: object) -> None:
@@ -153,14 +153,14 @@ def check_members(members: object) -> None:
     if made.softmax_groups:
         raise InvalidInput(
             f"{_REFUSED}; these networks end in a softmax (probabilities, shares of routing), "
-            "which no program with linear rows states. cg4ai.proofs.certify bounds them in cells",
+            "which no program with linear rows states. certify() bounds them in cells",
             code="unsupported",
         )
     if made.depth > 1 or (made.depth == 1 and made.activation != "relu"):
         raise InvalidInput(
             f"{_REFUSED}, got {made.depth} hidden layer{'s' * (made.depth > 1)} of "
             f"{made.activation}; use hidden=(width,) and activation='relu', or "
-            "cg4ai.proofs.certify, which bounds them in cells",
+            "cg4ai.proofs.certification, which bounds them in cells",
             code="unsupported",
         )
 

@@ -9,7 +9,7 @@ from cg4ai.exports import lazy_exports
 if TYPE_CHECKING:
     from cg4ai.proofs.cell_bounds import CellBounds
     from cg4ai.proofs.certificate import verify_certification
-    from cg4ai.proofs.certify import certify
+    from cg4ai.proofs.certification import certify
     from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof
     from cg4ai.rules.affine import AffineRules, find_affine_rules
     from cg4ai.rules.coefficients import AffineCoefficients, AffineFunctional
@@ -19,7 +19,7 @@ else:
         {
             "cg4ai.proofs.cell_bounds": ["CellBounds"],
             "cg4ai.proofs.certificate": ["verify_certification"],
-            "cg4ai.proofs.certify": ["certify"],
+            "cg4ai.proofs.certification": ["certify"],
             "cg4ai.proofs.records": ["Certification", "OpenCells", "Progress", "RuleProof"],
             "cg4ai.rules.affine": ["AffineRules", "find_affine_rules"],
             "cg4ai.rules.coefficients": ["AffineCoefficients", "AffineFunctional"],

@@ -85,7 +85,7 @@ def _tried(
     deadline: Deadline,
 ) -> tuple[Audit, str]:
     """What is known of the rule now, and why no more, if so."""
-    from cg4ai.proofs.certify import certify
+    from cg4ai.proofs.certification import certify
 
     try:
         cells = max(1, _cells(ensemble) // share)

@@ -20,7 +20,7 @@ from cg4ai.members.mixture import Mixture
 from cg4ai.proofs.bounds.bound import CellBound, Cells
 from cg4ai.proofs.bounds.search import Search
 from cg4ai.proofs.certificate import build_claim, verify_rules
-from cg4ai.proofs.certify import certify
+from cg4ai.proofs.certification import certify
 from cg4ai.proofs.records import Certification, RuleCells, RuleProof
 from cg4ai.proofs.rule_forms import ProofRules, find_proof_rules
 from cg4ai.protocols import SeparatorDefaults

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.ensemble import FEW, Ensemble
 from cg4ai.layout import Layout
 from cg4ai.members import ConstantMembers, NetworkArchitecture, NetworkMembers, TreeMembers
 from cg4ai.members.mixture import Part
@@ -39,8 +39,8 @@ def rejected(data, reason="not proven"):
 
 
 def exact_value(ensemble, coefficients, point):
-    """One rule at one input, exactly, from the outputs that inference returns there."""
-    outputs = ensemble.predict(np.array([point]))[0].tolist()
+    """One rule at one input, exactly, from the outputs that inference returns there in a batch."""
+    outputs = ensemble.predict(np.repeat([point], FEW + 1, 0))[0].tolist()
     return sum(Fraction(c) * Fraction(y) for c, y in zip(coefficients, outputs, strict=True))
 
 

@@ -453,3 +453,19 @@ def test_products_with_few_entries_leave_out_the_zeros(empty: bool) -> None:
     for shape in ((len(matrix[0]),), (3, len(matrix[0]))):
         vectors = rng.normal(size=shape)
         np.testing.assert_allclose(plan_product(matrix)(vectors), vectors @ matrix.T, atol=1e-9)
+
+
+def test_exact_ties_are_decided_alike_alone_and_in_a_batch() -> None:
+    """Sums in another order are not equal to the last bit, so that ties would be broken by it."""
+    random, broken = np.random.default_rng(0), 0
+    for _ in range(50):
+        scores = random.uniform(size=7)
+        turned = np.stack([np.roll(scores, turn) for turn in range(7)])  # all classes tie
+        own = Part(ConstantMembers(turned, 1), np.zeros(7, np.int64), np.full(7, 1 / 7))
+        ensemble = Ensemble((own,), Layout.single(7))
+        inputs = np.zeros((20, 1))
+        decided = ensemble.decide(inputs)
+        alone = np.array([ensemble.decide(one[None])[0] for one in inputs])
+        np.testing.assert_array_equal(alone, decided)
+        broken += int(ensemble.predict(inputs[:1]).argmax() != decided[0])
+    assert broken  # or this tests nothing

@@ -11,7 +11,7 @@ from cg4ai.layout import Layout
 from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.proofs.certificate import build_claim, verify_rules
-from cg4ai.proofs.certify import certify
+from cg4ai.proofs.certification import certify
 from cg4ai.proofs.prover import refine
 from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.rules import Box, Linear

@@ -261,7 +261,7 @@ class TabularModel(TrainedDefaults):
         if rules_digest(rules) != self.description.get("rules_sha256"):
             raise InvalidInput(
                 f"{rules} was changed since the run was trained; restore it, or use "
-                "cg4ai.proofs.certify in Python for other rules",
+                "cg4ai.proofs.certification in Python for other rules",
                 code="altered",
             )
         return rules
