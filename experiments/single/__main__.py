@@ -101,7 +101,7 @@ def work(
     what: Annotated[str, typer.Argument(help="brute, digits or routing.")],
     cases: Annotated[int, typer.Option(help="Random cases of brute.")] = 200,
     seed: Seed = 0,
-) -> int:
+) -> None:
     """One model in place of a mixture, beside brute force or the mixture's bound."""
     if what == "brute":
         found = brute(cases, seed)
@@ -110,7 +110,7 @@ def work(
             f"force; {found.best} have a best choice, {found.impossible} none (of these "
             f"{found.only_mixtures} a mixture that meets the rows)"
         )
-        return NOT_KEPT if found.wrong else KEPT
+        raise typer.Exit(NOT_KEPT if found.wrong else KEPT)
     if what == "digits":
         digits("margin", seed)
         digits("probability", seed)
@@ -119,7 +119,6 @@ def work(
         routing("shielded", seed)
     else:
         raise typer.BadParameter(f"{what!r} is none of brute, digits, routing")
-    return KEPT
 
 
 if __name__ == "__main__":
