@@ -12,7 +12,7 @@ from cg4ai.anchors import search
 from cg4ai.anchors.affine_maps import Space
 from cg4ai.anchors.least_loss import MeanLoss
 from cg4ai.anchors.responses import MOST_SUMS, ResponseRows, find_sums
-from cg4ai.anchors.search import find_anchor, find_tightest
+from cg4ai.anchors.search import Anchor, find_anchor, find_tightest
 from cg4ai.anchors.splitting import QuadraticModel
 from cg4ai.rules import AffineBound, Ball, Box, Equality, Linear
 from cg4ai.rules.guards import guard_of
@@ -124,6 +124,7 @@ def test_large_problems_get_such_an_anchor(monkeypatch, bent):
     price = torch.as_tensor(prices)
     loss = MeanLoss(inputs, lambda y: (y @ price + bent * y.square().sum(-1)).mean())
     found = find_anchor([guard], space=space, loss=loss)
+    assert isinstance(found, Anchor)
     assert np.allclose(np.diff(found.map.slopes, axis=1), 0)  # it responds to the total alone
     assert found.room > 0
     start = space.outputs(np.zeros((3, INPUTS)), np.zeros(3))
