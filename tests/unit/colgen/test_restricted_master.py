@@ -154,6 +154,7 @@ class TestAdmission:
 
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
         class Broken(MemberDefaults):
+            kind = "broken"
             input_size, output_size, differentiable = 1, 1, True
             device = torch.device("cpu")
 
@@ -165,6 +166,9 @@ class TestAdmission:
 
             def take(self, indices: IntArray) -> Broken:
                 return self
+
+            def state(self) -> Any:
+                raise NotImplementedError
 
             def to(self, device: Any) -> Broken:
                 return self
