@@ -174,7 +174,7 @@ class TestAdmission:
                 return self
 
         work = workspace(one_block())
-        broken = PricingResult(Broken(), np.zeros(1, int), np.full(1, -1))  # type: ignore[arg-type]
+        broken = PricingResult(Broken(), np.zeros(1, int), np.full(1, -1))
         entered = work.admit(broken, priced(work, blocks=[4.0]), charge_loss=True)
         assert entered.count == 0
         assert entered.best == np.inf
