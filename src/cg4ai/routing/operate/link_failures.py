@@ -82,6 +82,14 @@ def _arcs_left(instance: Instance, failure: Failure) -> tuple[tuple[str, str], .
     return tuple(arc for arc in instance.all_arcs if link_of(*arc) not in failure.links)
 
 
+def _source_left(instance: Instance, failure: Failure) -> PathSource | None:
+    """What is known of the links that are left."""
+    if instance.path_source is None or instance.all_arcs is None:
+        return None
+    left = [link_of(*arc) not in failure.links for arc in instance.all_arcs]
+    return instance.path_source.take(np.flatnonzero(left))
+
+
 def reduce_instance(instance: Instance, failure: Failure) -> ReducedInstance:
     """The instance without the paths over the links that are down."""
     down = np.array([link_of(*arc) in failure.links for arc in instance.arcs])
@@ -102,6 +110,7 @@ def reduce_instance(instance: Instance, failure: Failure) -> ReducedInstance:
         paths=[instance.paths[path] for path in paths],
         notes=(),
         all_arcs=_arcs_left(instance, failure),
+        path_source=_source_left(instance, failure),
     )
     return ReducedInstance(made, paths, arcs, ())
 
