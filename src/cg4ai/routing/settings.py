@@ -164,7 +164,8 @@ class RouteSettings(Recipe):
     path_choice: PathChoiceName | None = setting(
         None,
         "generated (those over which traffic is best routed; the usual), shortest (the usual of "
-        "--protocol paper) or disjoint (two without a common link, and the shortest others).",
+        "--protocol paper and objective cost) or disjoint (two without a common link, and the "
+        "shortest others).",
     )
     max_hops: int | None = setting(None, "Links of a path, at most.", least=1, metavar="N")
     max_latency: float | None = setting(
@@ -357,7 +358,7 @@ class RouteSettings(Recipe):
         if self.path_choice is not None:
             return self.path_choice
         given = self.protocol == "paper" or self.path_file is not None
-        return "shortest" if given else "generated"
+        return "shortest" if given or self.objective == "cost" else "generated"
 
     def _misplaced_choice(self) -> list[str]:
         """Ways to choose paths that contradict each other."""

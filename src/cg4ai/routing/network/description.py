@@ -75,6 +75,7 @@ def _describe_source(source: PathSource) -> dict[str, Any]:
     return {
         "choice": source.choice,
         "capacity": source.capacity.tolist(),
+        "length": source.length.tolist(),
         "delay": None if source.delay is None else source.delay.tolist(),
         "max_hops": source.limits.hops,
         "max_latency": source.limits.latency,
@@ -119,11 +120,12 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
-            path_source=_source(description.get(SOURCE)),
+            path_source=_source(description.get(SOURCE) if ALL_ARCS in description else None),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
-        runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS, SOURCE))
+        links = (ALL_ARCS, SOURCE) if ALL_ARCS in description else ()
+        runs.refuse_other(description, written, ("demand_set", POSITIONS, *links))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -176,13 +178,14 @@ def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], 
 
 
 def _source(record: Mapping[str, Any] | None) -> PathSource | None:
-    """How paths were chosen; runs of before 0.9 do not say."""
+    """How paths were chosen, among links that are known; older runs do not say."""
     if record is None:
         return None
     hops, latency, delay = record["max_hops"], record["max_latency"], record["delay"]
     return PathSource(
         str(record["choice"]),
         runs.finite_numbers(record["capacity"], "the capacities of all links"),
+        runs.finite_numbers(record["length"], "the lengths of all links"),
         None if delay is None else runs.finite_numbers(delay, "delays"),
         PathLimits(
             None if hops is None else int(hops),
@@ -219,8 +222,8 @@ def _check_sizes(made: Instance) -> None:
 
 
 def _fits(source: PathSource, arcs: tuple[tuple[str, str], ...] | None) -> bool:
-    shape = (len(arcs or ()),)
-    return source.capacity.shape == shape and (source.delay is None or source.delay.shape == shape)
+    known = [source.capacity, source.length, *([] if source.delay is None else [source.delay])]
+    return all(one.shape == (len(arcs or ()),) for one in known)
 
 
 def describe_scaling(made: Instance) -> str:

@@ -1,4 +1,4 @@
-"""Routing instances: a network's largest demands, their shortest paths and the box of demands.
+"""Routing instances: a network's largest demands, paths for each and the box of demands.
 
 `instance` is where routing starts. It takes a network by name, from a file or as a graph, and
 gives the arrays that everything else works on. A demand vector b lies in a set, usually the box
@@ -78,11 +78,12 @@ FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the lo
 class PathSource:
     """How the paths were chosen: "given" by a file or a `PathChoice`, and out of which links.
 
-    `capacity`, and `delay` where known, are those of `Instance.all_arcs`.
+    `capacity`, `length`, and `delay` where known, are those of `Instance.all_arcs`.
     """
 
     choice: str
     capacity: Array
+    length: Array
     delay: Array | None = None
     limits: PathLimits = field(default_factory=PathLimits)
 
@@ -93,7 +94,9 @@ class PathSource:
     def take(self, arcs: IntArray) -> PathSource:
         """For some of the arcs."""
         delay = None if self.delay is None else self.delay[arcs]
-        return replace(self, capacity=self.capacity[arcs], delay=delay)
+        return replace(
+            self, capacity=self.capacity[arcs], length=self.length[arcs], delay=delay
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -506,7 +509,7 @@ def build_instance(
         positions=_positions(network),
         all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
         path_source=PathSource(
-            "shortest" if given is None else "given", graph.capacity, graph.delay
+            "shortest" if given is None else "given", graph.capacity, graph.length, graph.delay
         ),
     )
 

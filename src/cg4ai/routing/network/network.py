@@ -181,7 +181,7 @@ class NetworkBuilder:
         arcs: dict[tuple[int, int], Arc] = {}
         for link in self.links:
             length = self._length(link) if link.length is None else link.length
-            new = Arc(float(link.capacity), length, link.delay)
+            new = Arc(float(link.capacity), float(length), link.delay)
             ends = (link.source, link.target)
             for pair in [ends, ends[::-1]] if link.both_ways else [ends]:
                 arcs[pair] = _merge(arcs[pair], new) if pair in arcs else new

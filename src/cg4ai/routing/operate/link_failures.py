@@ -15,7 +15,7 @@ import numpy as np
 
 from cg4ai.data import IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import link_name, show_value
 from cg4ai.routing.network.parsing import parse_json
 from cg4ai.routing.network.readers import csv_records
