@@ -146,20 +146,12 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "The largest demands are the network's volumes as given."
 
 
-KINDS_OF_PATHS = {
-    "generated": "generated path",
-    "shortest": "shortest path",
-    "disjoint": "path, two of them without a common link where the network has such,",
-    "given": "given path",
-}
-
-
 def _paths(summary: Mapping[str, Any]) -> str:
     """How many paths, of what kind and within what limits; older runs do not say."""
-    count, kind = summary["paths"], summary.get("path_choice")
-    words = number_of(count, KINDS_OF_PATHS.get(kind, "path")).replace("path, ", "paths, ")
+    kind = summary.get("path_choice")
+    words = number_of(summary["paths"], f"{kind} path" if kind else "path")
     hops, latency = summary.get("max_hops"), summary.get("max_latency")
-    limits = [f"{hops} link{'s' if hops > 1 else ''}"] if hops else []
+    limits = [number_of(hops, "link")] if hops else []
     limits += [f"{latency:g} ms"] if latency else []
     return f"{words} of at most {' and '.join(limits)}" if limits else words
 
@@ -236,16 +228,16 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
 
 def _network_figure(found: Mapping[str, Any]) -> KeyFigure:
     """The router and the best routing over its paths, over the optimum of the network."""
-    best = "best routing over these paths"
     return KeyFigure(
         f"{found['router_mean_ratio']:.4f}",
-        "Mean MLU over the optimum of the whole network, over all of its paths, at "
-        f"{found['vectors']:,} unseen demand vectors",
+        f"Mean MLU over the optimum of all paths of the network at {found['vectors']:,} vectors",
         (
-            (best, f"{found['paths_mean_ratio']:.4f}"),
             ("99th percentile", f"{found['router_p99_ratio']:.4f}"),
-            (f"99th percentile of the {best}", f"{found['paths_p99_ratio']:.4f}"),
-            (f"{best} at the worst case of the set", f"{found['paths_worst_case_ratio']:.4f}"),
+            (
+                "best routing over the chosen paths",
+                f"{found['paths_mean_ratio']:.4f}, {found['paths_p99_ratio']:.4f}",
+            ),
+            ("at the worst case of the set", f"{found['paths_worst_case_ratio']:.4f}"),
         ),
     )
 
