@@ -94,9 +94,7 @@ class PathSource:
     def take(self, arcs: IntArray) -> PathSource:
         """For some of the arcs."""
         delay = None if self.delay is None else self.delay[arcs]
-        return replace(
-            self, capacity=self.capacity[arcs], length=self.length[arcs], delay=delay
-        )
+        return replace(self, capacity=self.capacity[arcs], length=self.length[arcs], delay=delay)
 
 
 @dataclass(frozen=True, eq=False)

@@ -298,7 +298,9 @@ class _Selection:
             np.array([one.prices for one in found]),
         )
 
-    def _reroute(self, before: _Routed, chosen: Mask, changed: Mask, below: float) -> _Routed | None:
+    def _reroute(
+        self, before: _Routed, chosen: Mask, changed: Mask, below: float
+    ) -> _Routed | None:
         """`before` with the `changed` vectors (V,) routed anew; None if the value reaches `below`.
 
         `before` must allow what `chosen` does, or bound it in `_value_left`.
@@ -346,7 +348,7 @@ class _Selection:
                 self.state, accepted = better, True
 
     def _gains(self) -> tuple[Array, Mask]:
-        """(P,): what a path not chosen brings at most, by duals; (V, P): the vectors it concerns."""
+        """(P,): what a path not chosen brings at most, by duals; (V, P): vectors it concerns."""
         state = self.state
         reduced = state.paid[:, self.demand] - (self.loads @ state.prices.T).T
         reduced[:, state.chosen] = 0.0
