@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import linprog
 
 from cg4ai.errors import InvalidInput, InvalidSettings
-from cg4ai.routing import Instance, instance
+from cg4ai.routing import instance
 from cg4ai.routing.demands.sets import demand_box
 from cg4ai.routing.network import path_choice, path_search
 from cg4ai.routing.network.description import describe_instance, restore_instance
@@ -185,7 +185,7 @@ def test_generated_paths_are_close_to_the_optimum_of_a_hard_network() -> None:
     made = instance("newyork", 15, 3, path_choice="generated")
     assert made.scale > 1.7 * instance("newyork", 15, 3).scale
     B = made.sample(60, 5)
-    assert (made.find_optimal(B).mlu / network_optimum(made, B)).mean() < 1.05
+    assert (made.find_optimal(B).mlu / network_optimum(made, B)).mean() < 1.07
 
 
 def test_the_same_paths_are_generated_again() -> None:
