@@ -7,7 +7,7 @@ import hashlib
 from cg4ai import clock
 from cg4ai.ensemble.claims import compute_mixture_digest
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.ensemble.output_sets import Arrangement, Form, find_output_forms
+from cg4ai.ensemble.output_sets import find_set_forms
 from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.proofs.structure_certificates import Arrays, seal_certificate
 from cg4ai.rules.output_sets import OutputRule
@@ -43,13 +43,13 @@ def build_output_certificate(
 ) -> bytes:
     """The certificate that every member keeps the rule."""
     matrix, bound = rule.output_set(ensemble.output_size).rows
-    forms = find_output_forms(ensemble, matrix)
+    forms = find_set_forms(ensemble, matrix)
     if not forms:
         raise Rejected(
             "some members do not keep the rules on outputs by construction: arrange them"
         )
     arrays: Arrays = {"matrix": matrix, "bound": bound}
-    distinct = {files.arrays_digest(one): one for one in map(_form_arrays, forms)}
+    distinct = {files.arrays_digest(one): one for one in (form.arrays() for form in forms)}
     for number, one in enumerate(distinct.values()):
         arrays |= {f"form{number}.{name}": array for name, array in one.items()}
     claim = {
@@ -61,11 +61,3 @@ def build_output_certificate(
         "forms": len(distinct),
     }
     return seal_certificate(claim, arrays, ensemble)
-
-
-def _form_arrays(form: Form) -> Arrays:
-    """As the checker reads them: high ends negated, so that none is plus infinity."""
-    named: Arrays = form._asdict()
-    if isinstance(form, Arrangement):
-        named["negated"] = -named.pop("high")
-    return named

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from cg4ai import __version__, clock
 from cg4ai.ensemble.claims import compute_mixture_digest
-from cg4ai.ensemble.constructed import OutputForm, find_forms
+from cg4ai.ensemble.constructed import find_forms
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.members.structure import OutputForm
 from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.records import Array
 from cg4ai.rules.equality import Equality
