@@ -508,6 +508,16 @@ class SeparatorDefaults:
     def inner_parts(self) -> Sequence[object]:
         return ()
 
+    @property
+    def takes_any_rule(self) -> bool:
+        """Whether it searches any rule over a region, so that a brief search may take its place.
+
+        A requirement may be one that its own separator alone can search.
+        """
+        return any(
+            isinstance(one, SeparatorDefaults) and one.takes_any_rule for one in self.inner_parts()
+        )
+
 
 @runtime_checkable
 class Stateful(Protocol):

@@ -113,9 +113,13 @@ def listed_slack(ensemble: Ensemble, rule: Requirement) -> ListedSlack | None:
     """None for a rule that ties inputs together, or lists none."""
     rule.check(ensemble.input_size, ensemble.output_size)
     rows = rule.rows(0)
-    if rows is None or not isinstance(rule, InputRule) or getattr(rows, "mixing", None) is not None:
+    if rows is None or not isinstance(rule, InputRule):
         return None
-    at: Any = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
+    at: Any = np.arange(len(rows))
+    if isinstance(rows, LinearRows):
+        if rows.mixing is not None:
+            return None
+        at = rows.index
     with torch.no_grad():
         own = -compute_shortfall(
             rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy()

@@ -50,6 +50,11 @@ class NormalForm(Protocol):
         ...
 
     @property
+    def output_size(self) -> int | None:
+        """How many outputs there are; None where that is not known."""
+        ...
+
+    @property
     def free_of_inputs(self) -> bool:
         """Whether the rules are the same at every input."""
         ...
@@ -86,6 +91,10 @@ class NormalFormDefaults:
 
     @property
     def reads(self) -> NDArray[Any] | None:
+        return None
+
+    @property
+    def output_size(self) -> int | None:
         return None
 
     @property
