@@ -199,6 +199,10 @@ class AffineRules(NormalFormDefaults):
         return int(self.constant.shape[1])
 
     @property
+    def free_of_inputs(self) -> bool:
+        return not (self.tilt.any() or self.value.any())
+
+    @property
     def reads(self) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
         result = np.asarray(self.constant != 0)

@@ -21,6 +21,7 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput, MissingFactory
 from cg4ai.records import Array, select_prefixed
 from cg4ai.rules.affine import AIM, AffineRules
+from cg4ai.rules.concave import Concave
 from cg4ai.rules.normal_form import NormalForm, NormalFormDefaults
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
@@ -55,6 +56,11 @@ class FunctionRules(NormalFormDefaults):
     bounds: Array
 
     digest: ClassVar[None] = None
+
+    @property
+    def free_of_inputs(self) -> bool:
+        """A function in Python is of the outputs alone, or of who knows what."""
+        return isinstance(self.requirement, Concave)
 
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return -self.requirement.violations(inputs, outputs)

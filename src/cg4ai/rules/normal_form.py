@@ -50,6 +50,16 @@ class NormalForm(Protocol):
         ...
 
     @property
+    def output_size(self) -> int | None:
+        """How many outputs there are; None where that is not known."""
+        ...
+
+    @property
+    def free_of_inputs(self) -> bool:
+        """Whether the rules are the same at every input."""
+        ...
+
+    @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """The rules as named arrays, as they are stored."""
         ...
@@ -82,6 +92,14 @@ class NormalFormDefaults:
     @property
     def reads(self) -> NDArray[Any] | None:
         return None
+
+    @property
+    def output_size(self) -> int | None:
+        return None
+
+    @property
+    def free_of_inputs(self) -> bool:
+        return False
 
     @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
