@@ -345,4 +345,4 @@ def test_squares_that_are_all_zero_leave_a_linear_rule(count: int) -> None:
     square, linear = np.zeros((count, 3, 3)), np.ones((count, 3))
     rules = QuadraticRules(square, linear, np.full(count, 2.0), input_size=2)
     found = rules.worst_affine(np.ones((3, 2)), np.zeros(3), BOX)
-    np.testing.assert_allclose(found.values, -4.0)  # 3 (x_1 + x_2) reaches 6
+    np.testing.assert_allclose(found.slack, -4.0)  # 3 (x_1 + x_2) reaches 6
