@@ -21,6 +21,7 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.records import Array, IntArray, select_prefixed
 from cg4ai.rules.guards import Guard
 
+MANY_TERMS = 10**8  # of the slacks of a batch: about a hundredth of a second of one core
 Coupled = tuple[tuple[int, ...], ...]
 # an input (d,), outputs (m, r) and what computes the anchor's (1, r) -> outputs that keep the rules
 # and theta (m,), None where nothing was moved
@@ -78,10 +79,33 @@ class Blend:
     ) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r), (n, r) -> outputs that keep the rules, and theta (..., n).
 
-        Nothing here branches on numbers, so that it can be traced.
+        While it is traced nothing here branches on numbers.
         """
-        share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
+        if self._prefers_broken(inputs, outputs):
+            each = [one.shares_of_broken(inputs, outputs, anchor) for one in self.guards]
+            each.append(outputs.new_zeros(*outputs.shape[:-1], 1))
+            share = self._spread(each)
+        else:
+            share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
         return _selected(outputs, anchor, share), share.amax(-1)
+
+    def _prefers_broken(self, inputs: Tensor, outputs: Tensor) -> bool:
+        """Whether a step of training shall look for the rules that are broken first.
+
+        On a CPU, where the slacks of all take most of its time; elsewhere looking would wait.
+        """
+        if is_traced() or not torch.is_grad_enabled() or inputs.device.type != "cpu":
+            return False
+        terms = self._separable_terms * outputs[..., 0].numel()
+        return terms >= MANY_TERMS and self._parts(outputs.device) is None
+
+    @cached_property
+    def _separable_terms(self) -> int:
+        """Of all rules together for one input; 0 where some are not separable."""
+        if not all(one.rules.is_separable for one in self.guards):
+            return 0
+        own = sum(len(one.sizes) for one in self.guards)
+        return own * (self.output_size + self.guards[0].region.size)
 
     def repair_outputs(
         self, inputs: Tensor, outputs: Tensor, anchor: Callable[[Tensor], Tensor]

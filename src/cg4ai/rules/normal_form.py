@@ -13,6 +13,8 @@ from cg4ai.records import Array
 
 # an input (d,) and outputs (m, r) -> the slack of each rule (m, L)
 SlackOfOne = Callable[[Array, Array], Array]
+# inputs (n, d) and outputs (..., n, r) -> the slack of some rules (..., n, K)
+SlackOfSome = Callable[[Tensor, Tensor], Tensor]
 
 
 class NormalForm(Protocol):
@@ -67,6 +69,19 @@ class NormalForm(Protocol):
         """`slack` for one input by NumPy, of rules whose `shares` are those of a line; or None."""
         ...
 
+    @property
+    def is_separable(self) -> bool:
+        """Whether `find_broken` and `pick` are there: `shares` are those of a line."""
+        ...
+
+    def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (K,): the rules that some output breaks, but for rounding."""
+        ...
+
+    def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        """`slack` of the rules `which` (K,) alone, of outputs like these."""
+        ...
+
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         """What `slack` is computed from, for `with_tensors`."""
         ...
@@ -94,6 +109,16 @@ class NormalFormDefaults:
 
     def single(self) -> SlackOfOne | None:
         return None
+
+    @property
+    def is_separable(self) -> bool:
+        return False
+
+    def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        raise NotImplementedError
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         return {}
