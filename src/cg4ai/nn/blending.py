@@ -165,7 +165,26 @@ class Blend:
             share = spread(np.concatenate(needed, axis=1))
             return _blended(y, towards, share), share.max(axis=1)
 
-        return move
+        def move_together(
+            x: Array, y: Array, anchor: Callable[[], Array]
+        ) -> tuple[Array, Array | None]:
+            """Of one member, by the rules that it breaks alone."""
+            if len(y) > 1:
+                return move(x, y, anchor)
+            share, towards = 0.0, None
+            for guard, slack in zip(self.guards, slacks, strict=True):
+                own = slack(x, y)
+                if own.item(own.argmin()) >= 0:
+                    continue
+                which = (~(own[0] >= 0)).nonzero()[0]
+                towards = anchor() if towards is None else towards
+                other = guard.rules.compute_slack_of_some(which, x, towards)
+                share = max(share, guard.shares_of_one(x, own[:, which], other, which).max())
+            if towards is None:
+                return y, None
+            return _move_along(y, towards, share), np.array([share])
+
+        return move_together if parts is None and self._separable_terms else move
 
     def blend_and_round(
         self,
@@ -284,6 +303,14 @@ def _selected(outputs: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
     # at 1 the anchor itself: outputs may hold infinities or no numbers there
     blended = torch.where(share < 1, blended, anchor)
     return torch.where(share > 0, blended, outputs)
+
+
+def _move_along(outputs: Array, anchor: Array, share: float) -> Array:
+    """As `_blended`, with one share of all outputs."""
+    if not 0 < share < 1:
+        return anchor if share > 0 else outputs
+    way = anchor - outputs
+    return outputs + share * way if share < 0.5 else anchor - (1 - share) * way
 
 
 def _blended(outputs: Array, anchor: Array, share: Array) -> Array:

@@ -363,6 +363,10 @@ class AffineRules(NormalFormDefaults):
 
         return compute_slack
 
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
+        bound = self.limit[which] + self.tilt[which].dot(x)
+        return np.asarray(bound - y.dot(self.constant[which].T))
+
     def bound_sizes(self, ends: Array) -> Array:
         """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
         each = np.abs(self.limit) + np.abs(self.tilt) @ ends

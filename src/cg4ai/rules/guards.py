@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, MissingFactory
-from cg4ai.records import Array, select_prefixed
+from cg4ai.records import Array, IntArray, select_prefixed
 from cg4ai.rules.affine import AIM, AffineRules
 from cg4ai.rules.normal_form import NormalForm, NormalFormDefaults
 from cg4ai.rules.quadratic import QuadraticRules
@@ -179,10 +179,13 @@ class Guard:
             share = torch.where(short, (aim - own) / gap, 0.0)
         return torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
 
-    def shares_of_one(self, x: Array, own: Array, other: Array) -> Array:
+    def shares_of_one(
+        self, x: Array, own: Array, other: Array, which: IntArray | None = None
+    ) -> Array:
         """`shares` for one input (d,), by NumPy: the slacks of outputs (m, L) and anchor (1, L).
 
-        For rules that have none of their own (`NormalForm.shares`).
+        For rules that have none of their own (`NormalForm.shares`). Slacks may be of the rules
+        `which` alone.
         """
         alike = other <= own
         if self.everywhere:
@@ -191,7 +194,7 @@ class Guard:
             return np.zeros(own.shape)
         short = ~((own >= 0) | alike)
         reach = np.maximum(other, 0.0)
-        aim = np.minimum(reach, AIM * self.scale)
+        aim = np.minimum(reach, AIM * (self.scale if which is None else self.scale[which]))
         share = np.where(short, (aim - own) / np.where(short, reach - own, 1.0), 0.0)
         return np.where(np.isfinite(share), np.minimum(share, 1.0), 1.0)
 

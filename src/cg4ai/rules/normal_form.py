@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 
 # an input (d,) and outputs (m, r) -> the slack of each rule (m, L)
 SlackOfOne = Callable[[Array, Array], Array]
@@ -69,9 +69,13 @@ class NormalForm(Protocol):
         """`slack` for one input by NumPy, of rules whose `shares` are those of a line; or None."""
         ...
 
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
+        """(K,), (d,), (m, r) -> (m, K): the slack of the rules `which` alone, by NumPy."""
+        ...
+
     @property
     def is_separable(self) -> bool:
-        """Whether `find_broken` and `pick` are there: `shares` are those of a line."""
+        """Whether `find_broken` and what picks rules are there: `shares` are those of a line."""
         ...
 
     def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
@@ -118,6 +122,9 @@ class NormalFormDefaults:
         raise NotImplementedError
 
     def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        raise NotImplementedError
+
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
         raise NotImplementedError
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
