@@ -331,10 +331,9 @@ class AffineRules(NormalFormDefaults):
 
     def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
         own = self._on(like)
-        limit, tilt, fixed = (
-            None if one is None else one.index_select(-1, which)
-            for one in (own.limit, own.tilt, own.fixed)
-        )
+        limit = own.limit.index_select(0, which)
+        tilt = None if own.tilt is None else own.tilt.index_select(1, which)
+        fixed = None if own.fixed is None else own.fixed.index_select(1, which)
 
         def compute_slack(inputs: Tensor, outputs: Tensor) -> Tensor:
             bound = limit if tilt is None else limit + inputs @ tilt
