@@ -102,6 +102,8 @@ class Trainer:
         pricer, objective, request = self.pricer, self.objective, self.request
         sampled = isinstance(objective, Epigraph | Objective) and objective.sampler is not None
         epigraph = isinstance(objective, Epigraph)
+        if epigraph and objective.targets is not None:
+            return None  # they are drawn step by step, with their targets
         priced = find_priced_scenarios(request) if epigraph and pricer.prices_tail else None
         wanted = self.blends or pricer.tail_share > 0 or (priced is not None and len(priced.duals))
         if not sampled or pricer.batch_size is None or not wanted:
