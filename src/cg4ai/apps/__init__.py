@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
+    from cg4ai.apps.predictions import TIME
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -78,6 +79,7 @@ else:
                 "complete",
                 "load_trained",
             ],
+            "cg4ai.apps.predictions": ["TIME"],
             "cg4ai.apps.protocol": [
                 "Answers",
                 "Application",
@@ -122,6 +124,7 @@ __all__ = [
     "MOST_UNITS",
     "NOTES",
     "POSITIONS",
+    "TIME",
     "Answers",
     "Application",
     "CheckedSettings",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch import Tensor
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.traffic import Traffic, moments_of
-from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.instance import Instance, carry_robust
 
 RECENT = 3  # vectors of the second summary, less where windows are shorter
 SUMMARIES = 4  # vectors that a window is summarised by
@@ -95,6 +95,15 @@ class MeasuredHistory:
     def later_features(self) -> Array:
         """(L, 4 D): what is read before each vector that judges."""
         return summarise_windows(torch.tensor(self.windows)).numpy()
+
+
+def note_history(made: Instance, history: MeasuredHistory, *, hose: bool) -> Instance:
+    """The instance with what is to be said of its windows; `hose`: node totals were left out."""
+    box = "the set is the box of the demands, without limits on node totals: splits for an unknown "
+    left_out = (f"{box}matrix are kept within the capacities at its corner",) if hose else ()
+    noted = replace(made, notes=(*made.notes, *left_out, *history.notes))
+    carry_robust(noted, made, 1.0)
+    return noted
 
 
 def _irregular(times: Sequence[str]) -> list[str]:

@@ -11,11 +11,12 @@ import numpy as np
 from cg4ai import Ensemble, clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.data import Array, IntArray
+from cg4ai.routing.demands.history import MeasuredHistory
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OURS, PREVIOUS
+from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -40,8 +41,14 @@ class LaterComparison:
     `of_set` (k, D) are the vectors of the set among them, and that of the worst optimum found.
     """
 
-    def __init__(self, instance: Instance, measured: MeasuredTraffic, review: Review) -> None:
-        self.instance, self.measured = instance, measured
+    def __init__(
+        self,
+        instance: Instance,
+        measured: MeasuredTraffic,
+        review: Review,
+        history: MeasuredHistory | None = None,
+    ) -> None:
+        self.instance, self.measured, self.history = instance, measured, history
         review.say("evaluating: later matrices")
         self.at, self.best = _solved(instance, measured.later, review)
         self.vectors = measured.later[self.at]
@@ -64,8 +71,11 @@ class LaterComparison:
         self.arrays = {"later_optimal_mlu": self.best, "later_inside": inside}
 
     def judge(self, name: str, router: Ensemble) -> None:
-        """Add a router to the comparison."""
-        splits = router.predict(self.vectors, outside="ignore")
+        """Add a router that is told each vector to the comparison."""
+        self.judge_splits(name, router.predict(self.vectors, outside="ignore"))
+
+    def judge_splits(self, name: str, splits: Array) -> None:
+        """Add splits (n, P) of the solved vectors to the comparison."""
         mlu = self.instance.compute_utilisation(self.vectors, splits).max(axis=1)
         self.ratios[name] = compute_figures(mlu / self.best)
         if name == OURS:
@@ -117,12 +127,24 @@ class LaterComparison:
             loads = instance.compute_utilisation(self.vectors[chosen], splits)
             return np.asarray(loads.max(axis=1)), chosen
 
+        def compute_of_mean() -> tuple[Array, IntArray]:
+            assert history is not None
+            chosen = pick_evenly(len(self.at), PREVIOUS)
+            means = history.windows[self.at[chosen]].mean(axis=1)
+            splits = instance.find_optimal(means, splits=True).splits
+            assert splits is not None
+            loads = instance.compute_utilisation(self.vectors[chosen], splits)
+            return np.asarray(loads.max(axis=1)), chosen
+
+        history = self.history
+        of_mean = {} if history is None else {OF_MEAN: compute_of_mean}
         ceiling = max(1.0, instance.level * (1 + 1e-6))
         return {
             "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
             "best static split": make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": compute_previous,
+            **of_mean,
             "COPE": make_static(
                 lambda: find_cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
             ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -50,10 +50,11 @@ STAGES, HIDDEN = 2, (64, 64)
 STEPS, ROUNDS, BATCH, RATE = 1000, 6, 256, 3e-3
 SOLVED = 8_000_000  # matrices x paths that the optimum is found of, about
 SCENARIOS, MOST_SCENARIOS = 600_000, 1500  # matrices x paths of the master, and matrices
+R = TypeVar("R", bound=Recipe)
 LEAST = 1e-9  # spread of a number that never changes, as a share of the largest demand
 
 
-def fill_history_defaults(recipe: Recipe) -> Recipe:
+def fill_history_defaults(recipe: R) -> R:
     """The usual of a router that reads a history in place of what is not given."""
     usual: dict[str, Any] = {"hidden": HIDDEN, "first_steps": STEPS, "later_steps": STEPS}
     usual |= {"batch_size": BATCH, "rounds": ROUNDS}
@@ -132,16 +133,22 @@ class WeighedPairs:
     fitted: int
 
 
-def weigh_pairs(instance: Instance, history: MeasuredHistory) -> WeighedPairs:
+def weigh_pairs(
+    instance: Instance, history: MeasuredHistory, *, hardness: float = HARDNESS
+) -> WeighedPairs:
+    """All that is learned from, evenly over time where it is much."""
     paths = len(instance.path_demand)
     chosen = thin_vectors(np.arange(len(history.follows)), max(1000, SOLVED // paths))
     follows = history.follows[chosen]
     after = history.before[follows]
     scaled = after / instance.find_optimal(after).mlu[:, None]
     split = anchor(instance, thin_vectors(scaled, SCENARIOS // paths + 100), reserve=0.0)
-    ratio = instance.compute_utilisation(scaled, split).max(axis=1) ** HARDNESS
-    targets = scaled * (ratio / ratio.mean())[:, None]
+    ratio = instance.compute_utilisation(scaled, split).max(axis=1) ** hardness
     fitted = max(1, math.floor((1 - HELD_OUT) * len(follows)))
+    means = np.repeat(
+        [ratio[:fitted].mean(), ratio[fitted:].mean()], [fitted, len(ratio) - fitted]
+    )
+    targets = scaled * (ratio / means)[:, None]
     return WeighedPairs(history.features[chosen], follows, targets, fitted)
 
 
