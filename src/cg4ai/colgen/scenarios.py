@@ -16,8 +16,9 @@ TOLERANCE = 1e-7
 class Scenarios:
     """Which pieces the master has of each scenario, and what every column gives there.
 
-    `inputs` (s, d), `read` what pieces read there; `levels` (s,) are what a scenario's largest piece may reach at no cost, the
-    floor for the objective's own; `outputs` (columns, s, r) are the columns' in all outputs.
+    `inputs` (s, d), and `read` what pieces read there; `levels` (s,) are what a scenario's largest
+    piece may reach at no cost, the floor for the objective's own; `outputs` (columns, s, r) are the
+    columns' in all outputs.
     """
 
     def __init__(self, objective: Epigraph, device: str) -> None:

@@ -128,7 +128,8 @@ class HistoryRouter(TrainedDefaults):
         traffic = read_traffic(file)
         vectors = traffic.to_vectors(self.instance)
         cells = [
-            [time, *map(repr, row)] for time, row in zip(traffic.times, vectors.tolist(), strict=True)
+            [time, *map(repr, row)]
+            for time, row in zip(traffic.times, vectors.tolist(), strict=True)
         ]
         names = (TIME, *self.instance.demand_names)
         return CsvTable(file, names, cells, list(range(1, len(cells) + 1)), unit="matrix")

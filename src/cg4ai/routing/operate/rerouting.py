@@ -195,7 +195,7 @@ def _router(
     router.save(folder)
     measured, arrays = _measured(made, router, before, effort, _validation(whole, made, effort))
     runs.write_arrays(folder / ARRAYS, arrays)
-    proof = check_certificate(folder, written)
+    proof = _checked(folder, written)
     return {
         **_judged(measured, proof, local=recipe.agent_scope != "all"),
         "level": made.level,
@@ -312,7 +312,7 @@ def _measured(
     return summary, arrays
 
 
-def check_certificate(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
+def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     """The certificate, and whether the checker accepts it."""
     if not written:
         return {"certificate": None}

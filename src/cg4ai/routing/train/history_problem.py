@@ -30,7 +30,7 @@ from cg4ai.members import (
     ShieldedArchitecture,
     ShieldedMembers,
 )
-from cg4ai.routing.demands.history import SUMMARIES, MeasuredHistory, summarise_windows
+from cg4ai.routing.demands.history import RECENT, SUMMARIES, MeasuredHistory
 from cg4ai.routing.demands.measured import thin_vectors
 from cg4ai.routing.demands.scaling import rule_name
 from cg4ai.routing.network.instance import Instance
@@ -44,10 +44,10 @@ from cg4ai.rules import Box, Linear, guard_of
 HELD_OUT = 0.2  # the last of the earlier matrices: by these members are weighed, not trained
 REACH = 1000.0  # windows up to so many times the largest demands are in the certificate's region
 ROOM_LEFT = 0.5  # of the room that the best constant split leaves, what the anchor leaves
-NOISE = 0.3  # by which matrices of a window are multiplied: the exponential of so much of a normal
+NOISE = 0.3  # by which matrices are multiplied in training: the exponential of so much of a normal
 HARDNESS = 1.0  # matrices weigh by this power of what the anchor loses there: for the tail
 STAGES, HIDDEN = 2, (64, 64)
-STEPS, ROUNDS, BATCH, RATE = 1000, 6, 256, 3e-3
+STEPS, ROUNDS, BATCH, RATE = 1000, 5, 128, 3e-3
 SOLVED = 8_000_000  # matrices x paths that the optimum is found of, about
 SCENARIOS, MOST_SCENARIOS = 600_000, 1500  # matrices x paths of the master, and matrices
 R = TypeVar("R", bound=Recipe)
@@ -98,25 +98,24 @@ def history_shield(instance: Instance, samples: Array) -> Shield:
 
 @dataclass(frozen=True, eq=False)
 class WindowSampler:
-    """Windows with noise, summarised, beside what followed them.
+    """Summaries of windows (n, 4 D) with noise, beside what is to be split then (n, D).
 
-    `before` (T, D) are vectors in order, `follows` (n,) positions with the W vectors before each,
-    `targets` (n, D) what is to be split there.
+    Each number is multiplied by a random factor: that of the last vector by as much as noise would
+    change a matrix, that of a mean of k matrices by 1 / sqrt(k) of it.
     """
 
-    before: Tensor
-    follows: Tensor
+    features: Tensor
     targets: Tensor
     length: int
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor:
         """(count, 4 D + D) float64."""
-        pick = torch.randint(len(self.follows), (count,), generator=generator)
-        places = self.follows[pick][:, None] + torch.arange(-self.length, 0)
-        windows = self.before[places]
-        noise = torch.randn(windows.shape, generator=generator, dtype=torch.float64)
-        features = summarise_windows(windows * (NOISE * noise).exp())
-        return torch.cat([features, self.targets[pick]], dim=-1)
+        pick = torch.randint(len(self.features), (count,), generator=generator)
+        sizes = torch.tensor([1.0, 1 / min(RECENT, self.length), 1 / self.length, 1.0]).sqrt()
+        demands = self.targets.shape[1]
+        noise = torch.randn(count, SUMMARIES, demands, generator=generator, dtype=torch.float64)
+        factors = (NOISE * noise * sizes[:, None]).exp().flatten(1)
+        return torch.cat([self.features[pick] * factors, self.targets[pick]], dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +144,7 @@ def weigh_pairs(
     split = anchor(instance, thin_vectors(scaled, SCENARIOS // paths + 100), reserve=0.0)
     ratio = instance.compute_utilisation(scaled, split).max(axis=1) ** hardness
     fitted = max(1, math.floor((1 - HELD_OUT) * len(follows)))
-    means = np.repeat(
-        [ratio[:fitted].mean(), ratio[fitted:].mean()], [fitted, len(ratio) - fitted]
-    )
+    means = np.repeat([ratio[:fitted].mean(), ratio[fitted:].mean()], [fitted, len(ratio) - fitted])
     targets = scaled * (ratio / means)[:, None]
     return WeighedPairs(history.features[chosen], follows, targets, fitted)
 
@@ -160,10 +157,7 @@ def history_problem(instance: Instance, history: MeasuredHistory, recipe: Recipe
     held = fitted + thin_vectors(np.arange(len(pairs.follows) - fitted), count)
     shield = history_shield(instance, thin_vectors(pairs.targets[:fitted], count))
     sampler = WindowSampler(
-        torch.tensor(history.before),
-        torch.tensor(pairs.follows[:fitted]),
-        torch.tensor(pairs.targets[:fitted]),
-        history.length,
+        torch.tensor(pairs.features[:fitted]), torch.tensor(pairs.targets[:fitted]), history.length
     )
     split = shield.anchor.outputs(torch.zeros(1, pairs.features.shape[1], dtype=torch.float64))
     network = history_network(
