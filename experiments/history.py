@@ -2,9 +2,9 @@
 
 The data are those of `experiments.traffic`. For each network and seed a router is trained with
 `--history 12 --baseline` and judged on all later matrices; the table has the mean over the seeds,
-with the worst seed in brackets. abilene keeps its real capacities. No split routes the set of pod_a
-at its own, so they are counted as the multiple at which the best split of the set's worst case fills
-a link by half. With `--choose` the last fifth of the earlier matrices judges instead.
+with the worst seed in brackets. abilene keeps its real capacities. No split routes the set of
+pod_a at its own, so they are counted as the multiple at which the best constant split fills no link
+of the set by more than half. With `--choose` the last fifth of the earlier matrices judges instead.
 """
 
 from __future__ import annotations

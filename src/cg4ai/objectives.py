@@ -453,7 +453,8 @@ class Epigraph:
         elif self.sampler is not None:
             x = self.sampler(size, generator)
             if y is not None:
-                x, y = x.split([self.inputs.shape[1], y.shape[1]], dim=-1)
+                own = self.inputs.shape[1]
+                x, y = x[:, :own], x[:, own:]
         else:
             pick = torch.randint(len(self.inputs), (size,), generator=generator)
             x = torch.as_tensor(self.inputs)[pick]

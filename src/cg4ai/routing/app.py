@@ -404,7 +404,7 @@ class Routing:
             history=prepared.history,
             review=review,
         )
-        summary = found.summary | solved.written
+        summary = found.summary | dict(solved.written)
         return _with_real_figures(prepared.instance, summary, found.arrays, kept=found.kept)
 
     def restore(

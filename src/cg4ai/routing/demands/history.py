@@ -17,7 +17,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from torch import Tensor
 
-from cg4ai.data import Array
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.network.instance import Instance, carry_robust
@@ -64,7 +64,7 @@ class MeasuredHistory:
 
     length: int
     before: Array
-    follows: Array
+    follows: IntArray
     windows: Array
     notes: tuple[str, ...] = ()
 
@@ -94,7 +94,7 @@ class MeasuredHistory:
     @property
     def later_features(self) -> Array:
         """(L, 4 D): what is read before each vector that judges."""
-        return summarise_windows(torch.tensor(self.windows)).numpy()
+        return np.asarray(summarise_windows(torch.tensor(self.windows)).numpy())
 
 
 def note_history(made: Instance, history: MeasuredHistory, *, hose: bool) -> Instance:

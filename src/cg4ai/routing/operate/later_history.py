@@ -11,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from cg4ai import Ensemble, Problem, Result
 from cg4ai.apps import Evaluation
 from cg4ai.clock import Review
 from cg4ai.colgen import Epigraph, GradientPricer, Training, derive_seed
-from cg4ai.data import Array
+from cg4ai.data import Array, IntArray
 from cg4ai.guarantees import Strength
 from cg4ai.members import NetworkArchitecture, Part
 from cg4ai.routing.demands.history import MeasuredHistory, make_windows
@@ -25,7 +26,7 @@ from cg4ai.routing.evaluate import conclude_evaluation, count_trained_groups, de
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.later_traffic import LaterComparison
 from cg4ai.routing.options import HISTORY
-from cg4ai.routing.pages.judged_traffic import DOTE, OURS
+from cg4ai.routing.pages.judged_traffic import DOTE, FIXED, OURS
 from cg4ai.routing.pages.link_loads import WorstLoads
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.history_problem import REACH, WeighedPairs, weigh_pairs
@@ -56,6 +57,8 @@ def evaluate_history(
     features = history.later_features[later.at]
     given = router.evaluate(features)
     later.judge_splits(OURS, given.outputs)
+    fixed = problem.start[0][0].outputs(torch.as_tensor(features))[0].cpu().numpy()
+    later.judge_splits(FIXED, fixed)
     if settings.baseline and review.begin_step("a plain network on the window, to compare"):
         later.judge_splits(DOTE, train_dote(instance, settings, problem, result, history, later.at))
     later.compare(review)
@@ -111,7 +114,7 @@ def train_dote(
     problem: Problem,
     result: Result,
     history: MeasuredHistory,
-    at: Array,
+    at: IntArray,
 ) -> Array:
     """Splits (n, P) for the later vectors at positions `at` (n,), without any guarantee.
 

@@ -85,7 +85,20 @@ class LaterComparison:
                 self.found["ratio_inside"] = compute_figures((mlu / self.best)[inside])
 
     def compare(self, review: Review) -> None:
-        """Add classical routings, as far as time allows."""
+        """Add classical routings, as far as time allows.
+
+        Where windows are read, those that know no more: not COPE and oblivious routing, which are
+        about the whole set and take longest.
+        """
+        if self.history is None:
+            self._find_worst(review)
+        for name, make in self._classical().items():
+            known = review.run_step(name, make)
+            if known is not None:
+                mlu, chosen = known
+                self.ratios[name] = compute_figures(mlu / self.best[chosen])
+
+    def _find_worst(self, review: Review) -> None:
         instance, measured = self.instance, self.measured
         earlier = thin_vectors(measured.earlier, LEARNED)
 
@@ -97,11 +110,6 @@ class LaterComparison:
         if found is not None:
             self.found["worst_optimum"] = found.found
             self.of_set = np.concatenate([self.of_set, found.vector[None]])
-        for name, make in self._classical().items():
-            known = review.run_step(name, make)
-            if known is not None:
-                mlu, chosen = known
-                self.ratios[name] = compute_figures(mlu / self.best[chosen])
 
     def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
         """By name, what gives MLUs and the positions (n,) of the solved vectors that they are of.
@@ -119,32 +127,30 @@ class LaterComparison:
 
             return compute_mlu
 
-        def compute_previous() -> tuple[Array, IntArray]:
-            chosen = pick_evenly(len(self.at), PREVIOUS)
-            before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
-            splits = instance.find_optimal(before, splits=True).splits
-            assert splits is not None
-            loads = instance.compute_utilisation(self.vectors[chosen], splits)
-            return np.asarray(loads.max(axis=1)), chosen
+        def make_guess(guess: Callable[[IntArray], Array]) -> Callable[[], tuple[Array, IntArray]]:
+            """The optimum of what stands in for the vectors at some positions."""
 
-        def compute_of_mean() -> tuple[Array, IntArray]:
-            assert history is not None
-            chosen = pick_evenly(len(self.at), PREVIOUS)
-            means = history.windows[self.at[chosen]].mean(axis=1)
-            splits = instance.find_optimal(means, splits=True).splits
-            assert splits is not None
-            loads = instance.compute_utilisation(self.vectors[chosen], splits)
-            return np.asarray(loads.max(axis=1)), chosen
+            def compute_mlu() -> tuple[Array, IntArray]:
+                chosen = pick_evenly(len(self.at), PREVIOUS)
+                splits = instance.find_optimal(guess(self.at[chosen]), splits=True).splits
+                assert splits is not None
+                loads = instance.compute_utilisation(self.vectors[chosen], splits)
+                return np.asarray(loads.max(axis=1)), chosen
 
-        history = self.history
-        of_mean = {} if history is None else {OF_MEAN: compute_of_mean}
-        ceiling = max(1.0, instance.level * (1 + 1e-6))
-        return {
+            return compute_mlu
+
+        before = np.concatenate([measured.earlier[-1:], measured.later])
+        known = {
             "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
             "best static split": make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
-            "previous optimum": compute_previous,
-            **of_mean,
+            "previous optimum": make_guess(lambda at: before[at]),
+        }
+        if self.history is not None:
+            windows = self.history.windows
+            return known | {OF_MEAN: make_guess(lambda at: windows[at].mean(axis=1))}
+        ceiling = max(1.0, instance.level * (1 + 1e-6))
+        return known | {
             "COPE": make_static(
                 lambda: find_cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
             ),

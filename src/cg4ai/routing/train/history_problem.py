@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cg4ai import Problem
 from cg4ai.colgen import Epigraph, GradientPricer, Layout, Training
-from cg4ai.data import Array
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.guarantees import AffineMap, check_given
 from cg4ai.members import (
@@ -31,7 +31,7 @@ from cg4ai.members import (
     ShieldedMembers,
 )
 from cg4ai.routing.demands.history import RECENT, SUMMARIES, MeasuredHistory
-from cg4ai.routing.demands.measured import thin_vectors
+from cg4ai.routing.demands.measured import pick_evenly, thin_vectors
 from cg4ai.routing.demands.scaling import rule_name
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.settings import Recipe
@@ -127,7 +127,7 @@ class WeighedPairs:
     """
 
     features: Array
-    follows: Array
+    follows: IntArray
     targets: Array
     fitted: int
 
@@ -137,7 +137,7 @@ def weigh_pairs(
 ) -> WeighedPairs:
     """All that is learned from, evenly over time where it is much."""
     paths = len(instance.path_demand)
-    chosen = thin_vectors(np.arange(len(history.follows)), max(1000, SOLVED // paths))
+    chosen = pick_evenly(len(history.follows), max(1000, SOLVED // paths))
     follows = history.follows[chosen]
     after = history.before[follows]
     scaled = after / instance.find_optimal(after).mlu[:, None]
@@ -154,7 +154,7 @@ def history_problem(instance: Instance, history: MeasuredHistory, recipe: Recipe
     recipe = fill_history_defaults(recipe)
     paths, pairs = len(instance.path_demand), weigh_pairs(instance, history)
     fitted, count = pairs.fitted, min(MOST_SCENARIOS, max(100, SCENARIOS // paths))
-    held = fitted + thin_vectors(np.arange(len(pairs.follows) - fitted), count)
+    held = fitted + pick_evenly(len(pairs.follows) - fitted, count)
     shield = history_shield(instance, thin_vectors(pairs.targets[:fitted], count))
     sampler = WindowSampler(
         torch.tensor(pairs.features[:fitted]), torch.tensor(pairs.targets[:fitted]), history.length
