@@ -29,7 +29,7 @@ from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.judged_traffic import DOTE, FIXED, OURS
 from cg4ai.routing.pages.link_loads import WorstLoads
 from cg4ai.routing.settings import RouteSettings
-from cg4ai.routing.train.history_problem import REACH, WeighedPairs, weigh_pairs
+from cg4ai.routing.train.history_problem import REACH, HistoryPairs, pair_windows
 from cg4ai.routing.train.problem import first_request
 from cg4ai.routing.train.utilisation import Utilisation
 
@@ -121,7 +121,7 @@ def train_dote(
     Trained for as many steps as our networks together at most; the held-out matrices choose among
     three lengths of training.
     """
-    pairs = weigh_pairs(instance, history, hardness=0.0)
+    pairs = pair_windows(instance, history)
     windows = make_windows(history.before, history.length)[pairs.follows - history.length]
     inputs = windows.reshape(len(windows), -1)
     fit = slice(0, pairs.fitted)
@@ -163,7 +163,7 @@ def train_dote(
 
 
 def _held_out_mean(
-    instance: Instance, router: Ensemble, inputs: Array, pairs: WeighedPairs
+    instance: Instance, router: Ensemble, inputs: Array, pairs: HistoryPairs
 ) -> float:
     splits = router.predict(inputs[pairs.fitted :], outside="ignore")
     return float(

@@ -45,7 +45,8 @@ HELD_OUT = 0.2  # the last of the earlier matrices: by these members are weighed
 REACH = 1000.0  # windows up to so many times the largest demands are in the certificate's region
 ROOM_LEFT = 0.5  # of the room that the best constant split leaves, what the anchor leaves
 NOISE = 0.3  # by which matrices are multiplied in training: the exponential of so much of a normal
-HARDNESS = 1.0  # matrices weigh by this power of what the anchor loses there: for the tail
+HARDNESS = 1.0  # matrices weigh by this power of their ratio where the anchor is chosen
+TAIL, TAIL_FROM = 0.5, 0.95  # weight of what ratios exceed this quantile of the anchor's by
 STAGES, HIDDEN = 2, (64, 64)
 STEPS, ROUNDS, BATCH, RATE = 1000, 5, 128, 3e-3
 SOLVED = 8_000_000  # matrices x paths that the optimum is found of, about
@@ -86,9 +87,15 @@ def capacity_of_splits(instance: Instance) -> Linear:
 
 
 def history_shield(instance: Instance, samples: Array) -> Shield:
-    """Towards the constant split of least mean MLU over `samples` that leaves half of the room."""
+    """Towards the constant split of least mean ratio over `samples` that leaves half of the room.
+
+    `samples` (n, D) are vectors over their optimum. Those at which the best split for their mean
+    does worse weigh more: that costs the mean hardly anything and helps the tail.
+    """
+    ratio = find_ratios(instance, samples, anchor(instance, samples, reserve=0.0))
+    weighed = samples * (ratio**HARDNESS)[:, None]
     room = max(0.0, 1.0 - instance.level)
-    split = anchor(instance, samples, reserve=ROOM_LEFT * room)
+    split = anchor(instance, weighed, reserve=ROOM_LEFT * room)
     guard = replace(guard_of(capacity_of_splits(instance), len(split)), everywhere=True)
     width = SUMMARIES * len(instance.demand_max)
     check_given((guard,), AffineMap.constant(split, width))
@@ -118,12 +125,39 @@ class WindowSampler:
         return torch.cat([self.features[pick] * factors, self.targets[pick]], dim=-1)
 
 
-@dataclass(frozen=True, eq=False)
-class WeighedPairs:
-    """Windows and next vectors to learn from: `features` (n, 4 D), `targets` (n, D).
+class TailUtilisation(Utilisation):
+    """Utilisations u of the links, and beside each u + weight x (u - level).
 
-    A target is the next vector over its optimum, so that its MLU is the ratio to it, times a
-    weight of mean one. The first `fitted` are trained on, the others weigh members.
+    The largest of all is max(u) + weight x (max(u) - level)+. The shares of the first demand sum to
+    one, so the constant is linear in them.
+    """
+
+    def __init__(self, instance: Instance, *, level: float, weight: float = TAIL) -> None:
+        super().__init__(instance)
+        self.weight, self.level = weight, level
+        self._first = (instance.path_demand == 0).astype(np.float64)
+
+    @property
+    def count(self) -> int:
+        return 2 * super().count
+
+    def values(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        own = super().values(inputs, outputs)
+        return torch.cat([own, own + self.weight * (own - self.level)], dim=-1)
+
+    def coefficients(self, inputs: Array, which: IntArray) -> Array:
+        links = super().count
+        own = super().coefficients(inputs, which % links)
+        further = own + self.weight * (own - self.level * self._first)
+        return np.where((which >= links)[:, None], further, own)
+
+
+@dataclass(frozen=True, eq=False)
+class HistoryPairs:
+    """Windows and what followed them: `features` (n, 4 D) before positions `follows` (n,).
+
+    `targets` (n, D) are the next vectors over their optimum, so that their MLU is the ratio to it.
+    The first `fitted` are trained on, the others weigh members.
     """
 
     features: Array
@@ -132,37 +166,37 @@ class WeighedPairs:
     fitted: int
 
 
-def weigh_pairs(
-    instance: Instance, history: MeasuredHistory, *, hardness: float = HARDNESS
-) -> WeighedPairs:
+def pair_windows(instance: Instance, history: MeasuredHistory) -> HistoryPairs:
     """All that is learned from, evenly over time where it is much."""
     paths = len(instance.path_demand)
     chosen = pick_evenly(len(history.follows), max(1000, SOLVED // paths))
     follows = history.follows[chosen]
     after = history.before[follows]
-    scaled = after / instance.find_optimal(after).mlu[:, None]
-    split = anchor(instance, thin_vectors(scaled, SCENARIOS // paths + 100), reserve=0.0)
-    ratio = instance.compute_utilisation(scaled, split).max(axis=1) ** hardness
+    targets = after / instance.find_optimal(after).mlu[:, None]
     fitted = max(1, math.floor((1 - HELD_OUT) * len(follows)))
-    means = np.repeat([ratio[:fitted].mean(), ratio[fitted:].mean()], [fitted, len(ratio) - fitted])
-    targets = scaled * (ratio / means)[:, None]
-    return WeighedPairs(history.features[chosen], follows, targets, fitted)
+    return HistoryPairs(history.features[chosen], follows, targets, fitted)
+
+
+def find_ratios(instance: Instance, targets: Array, split: Array) -> Array:
+    """(n,): MLU of a fixed split (P,) over the optimum."""
+    return np.asarray(instance.compute_utilisation(targets, split).max(axis=1))
 
 
 def history_problem(instance: Instance, history: MeasuredHistory, recipe: Recipe) -> Problem:
     """Networks for all demands behind a shield; the held-out matrices choose their mixture."""
     recipe = fill_history_defaults(recipe)
-    paths, pairs = len(instance.path_demand), weigh_pairs(instance, history)
+    paths, pairs = len(instance.path_demand), pair_windows(instance, history)
     fitted, count = pairs.fitted, min(MOST_SCENARIOS, max(100, SCENARIOS // paths))
     held = fitted + pick_evenly(len(pairs.follows) - fitted, count)
     shield = history_shield(instance, thin_vectors(pairs.targets[:fitted], count))
     sampler = WindowSampler(
         torch.tensor(pairs.features[:fitted]), torch.tensor(pairs.targets[:fitted]), history.length
     )
-    split = shield.anchor.outputs(torch.zeros(1, pairs.features.shape[1], dtype=torch.float64))
-    network = history_network(
-        instance, pairs.features[:fitted], recipe.hidden, split[0, 0].cpu().numpy()
-    )
+    zeros = torch.zeros(1, pairs.features.shape[1], dtype=torch.float64)
+    split = shield.anchor.outputs(zeros)[0, 0].cpu().numpy()
+    network = history_network(instance, pairs.features[:fitted], recipe.hidden, split)
+    level = np.quantile(find_ratios(instance, pairs.targets[:fitted], split), TAIL_FROM)
+    pieces = TailUtilisation(instance, level=float(level))
     pricer = GradientPricer(
         ShieldedArchitecture(network, shield),
         restarts=1,
@@ -171,9 +205,7 @@ def history_problem(instance: Instance, history: MeasuredHistory, recipe: Recipe
         blend=1.0,
         finish=0.0,
     )
-    objective = Epigraph(
-        pairs.features[held], Utilisation(instance), sampler=sampler, targets=pairs.targets[held]
-    )
+    objective = Epigraph(pairs.features[held], pieces, sampler=sampler, targets=pairs.targets[held])
     return Problem(
         objective=objective,
         requirements=(),
