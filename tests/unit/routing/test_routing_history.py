@@ -31,10 +31,11 @@ from cg4ai.routing.operate.later_history import invent_windows
 from cg4ai.routing.pages.judged_traffic import DOTE, OF_MEAN, OURS
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.history_problem import (
+    TailUtilisation,
     capacity_of_splits,
     fill_history_defaults,
     history_problem,
-    weigh_pairs,
+    pair_windows,
 )
 from cg4ai.routing.train.problem import routing_settings
 from cg4ai.routing.train.utilisation import Utilisation
@@ -175,19 +176,29 @@ def history_of(instance: Instance) -> MeasuredHistory:
 
 def test_targets_are_the_next_vectors_over_their_optimum(made: Instance) -> None:
     history = history_of(made)
-    pairs = weigh_pairs(made, history, hardness=0.0)
+    pairs = pair_windows(made, history)
     after = history.before[history.follows]
     best = made.find_optimal(after).mlu
     np.testing.assert_allclose(pairs.targets, after / best[:, None])
     np.testing.assert_allclose(made.find_optimal(pairs.targets).mlu, 1.0)
-    weighed = weigh_pairs(made, history)
-    weight = weighed.targets.sum(axis=1) / pairs.targets.sum(axis=1)
-    assert weight[: pairs.fitted].mean() == pytest.approx(1.0)
-    assert weight[pairs.fitted :].mean() == pytest.approx(1.0)
+
+
+def test_the_tail_counts_beyond_its_level(made: Instance) -> None:
+    """By the formula, and each coefficient by the value that it gives."""
+    random = np.random.default_rng(0)
+    pieces = TailUtilisation(made, level=0.7, weight=2.0)
+    vectors = made.sample(5, 1) / made.find_optimal(made.sample(5, 1)).mlu[:, None]
+    splits = random.dirichlet(np.ones(2), (5, len(made.blocks))).reshape(5, -1)
+    values = pieces.values(torch.as_tensor(vectors), torch.as_tensor(splits)).numpy()
+    mlu = made.compute_utilisation(vectors, splits).max(axis=1)
+    np.testing.assert_allclose(values.max(axis=1), mlu + 2 * np.maximum(mlu - 0.7, 0))
+    for which in range(pieces.count):
+        own = pieces.coefficients(vectors, np.full(5, which))
+        np.testing.assert_allclose((own * splits).sum(axis=1), values[:, which], atol=1e-12)
 
 
 def test_the_master_weighs_by_what_follows(made: Instance) -> None:
-    """Its objective is the mean ratio of the mixture at held-out windows, recomputed."""
+    """Its objective is that of the mixture at held-out windows, recomputed."""
     history = history_of(made)
     recipe = fill_history_defaults(RouteSettings(network="ring", first_steps=60, rounds=2))
     problem = history_problem(made, history, recipe)
@@ -196,8 +207,11 @@ def test_the_master_weighs_by_what_follows(made: Instance) -> None:
     assert objective.targets is not None
     result = solve(problem, routing_settings(made, recipe, joint=True, prune=0.0))
     splits = result.ensemble.predict(objective.inputs)
+    pieces = objective.pieces
+    assert isinstance(pieces, TailUtilisation)
     mlu = made.compute_utilisation(objective.targets, splits).max(axis=1)
-    assert result.objective == pytest.approx(mlu.mean(), rel=1e-4)
+    value = mlu + pieces.weight * np.maximum(mlu - pieces.level, 0)
+    assert result.objective == pytest.approx(value.mean(), rel=1e-4)
     alone = problem.start[0][0].outputs(torch.as_tensor(objective.inputs))[0].numpy()
     fixed = made.compute_utilisation(objective.targets, alone).max(axis=1)
     assert mlu.mean() < fixed.mean()

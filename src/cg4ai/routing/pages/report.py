@@ -48,7 +48,7 @@ MINIMISED = {
     "split": "the mean squared distance to the optimal splits of the training scenarios",
     "cost": "the mean path cost over the training scenarios",
     HISTORY: "the mean ratio of the next matrix's MLU to its optimum on held-out earlier matrices, "
-    "where the worse count more",
+    "with a penalty on large ones",
     "traffic": "the mean ratio of MLU to the optimum on earlier matrices, with a penalty on rare "
     "large ratios",
 }
