@@ -14,6 +14,7 @@ Examples:
   cg4ai new-network topology.graphml --capacity LinkSpeedRaw --demands gravity --out mine.json
   cg4ai new-network links.csv --demands matrix.csv --out mine.json
   cg4ai new-network graph.gml --default-capacity 10 --directed --out mine.json
+  cg4ai new-network net.graph --demands net.0000.demands --out mine.json
   cg4ai new-network topozoo/Aarnet --default-capacity 10 --demands gravity --out aarnet.json
 """
 
@@ -23,7 +24,7 @@ def new_network(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A .graphml, .gml, .json or .csv file, or a name of topohub.",
+            help="A .graphml, .gml, .json, .csv or .graph file, or a name of topohub.",
             autocompletion=complete_networks,
         ),
     ],
@@ -33,8 +34,8 @@ def new_network(
         str,
         typer.Option(
             metavar="WHICH",
-            help="own (those of FILE), a .csv (source,target,volume, or a matrix), or the models "
-            "gravity and uniform.",
+            help="own (those of FILE), a .csv (source,target,volume, or a matrix) or .demands "
+            "file, or the models gravity and uniform.",
             autocompletion=lambda incomplete: [
                 word for word in ("own", "gravity", "uniform") if word.startswith(incomplete)
             ],

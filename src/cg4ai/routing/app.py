@@ -154,7 +154,7 @@ class Routing:
 
         assert settings.traffic is not None
         with clock.review().stage(f"reading {settings.traffic}"):
-            earlier, later = read_traffic(settings.traffic).split(settings.split)
+            earlier, later = read_traffic(settings.traffic, settings.network).split(settings.split)
         if described is not None:
             made = restore_instance(described, from_traffic=True)
         else:

@@ -150,7 +150,7 @@ class RouteSettings(Recipe):
     """
 
     network: str = setting(
-        "", "SNDlib name, or a .txt, .xml, .graphml, .json or .csv file.", argument=True
+        "", "SNDlib name, or a .txt, .xml, .graphml, .json, .csv or .graph file.", argument=True
     )
     demands: int | None = setting(
         None,
@@ -173,7 +173,9 @@ class RouteSettings(Recipe):
         "from zero to the largest demands, whatever other defaults are.",
     )
     demand_file: Path | None = setting(
-        None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
+        None,
+        "Demands: a .csv (source,target,volume, or a matrix) or .demands; all of them.",
+        metavar="FILE",
     )
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
@@ -203,7 +205,8 @@ class RouteSettings(Recipe):
     )
     traffic: Path | None = setting(
         None,
-        "Measured traffic to learn from: a folder or archive of SNDlib's XML, .csv or .npz.",
+        "Measured traffic to learn from: a folder or archive of SNDlib's XML, a folder of "
+        ".demands, .csv or .npz.",
         metavar="FILE",
     )
     split: str = setting(

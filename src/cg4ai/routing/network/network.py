@@ -22,6 +22,7 @@ class Arc(NamedTuple):
 
     capacity: float
     length: float
+    delay: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,7 @@ class _Link(NamedTuple):
     capacity: float
     length: float | None
     both_ways: bool
+    delay: float | None = None
 
 
 @dataclass
@@ -129,8 +131,9 @@ class NetworkBuilder:
         identifier: str | None = None,
         length: float | None = None,
         both_ways: bool = True,
+        delay: float | None = None,
     ) -> None:
-        """A link; parallel ones add their capacities and keep the least length."""
+        """A link; parallel ones add their capacities, keep the least length, the largest delay."""
         if identifier is not None:
             self._new("link", identifier, place)
         ends = self._ends(source, target, what="link", place=place)
@@ -142,7 +145,7 @@ class NetworkBuilder:
                 "another unit or remove it",
                 code="range",
             )
-        self.links.append(_Link(*ends, capacity, length, both_ways))
+        self.links.append(_Link(*ends, capacity, length, both_ways, delay))
 
     def add_demand(
         self, source: str, target: str, *, volume: float, place: str, identifier: str | None = None
@@ -170,7 +173,12 @@ class NetworkBuilder:
             ends = (link.source, link.target)
             for pair in [ends, ends[::-1]] if link.both_ways else [ends]:
                 old = arcs.get(pair, Arc(0.0, math.inf))
-                arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
+                delays = [one for one in (old.delay, link.delay) if one is not None]
+                arcs[pair] = Arc(
+                    old.capacity + new.capacity,
+                    min(old.length, new.length),
+                    max(delays, default=None),
+                )
         return Network(
             self.name,
             tuple(self._index),
