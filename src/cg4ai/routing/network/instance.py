@@ -132,8 +132,8 @@ class Instance:
     @cached_property
     def blocks(self) -> tuple[IntArray, ...]:
         """The positions of each demand's paths."""
-        count = len(self.demand_max)
-        return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
+        ends = np.searchsorted(self.path_demand, np.arange(1, len(self.demand_max)))
+        return tuple(np.split(np.arange(len(self.path_demand)), ends))
 
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
