@@ -357,7 +357,7 @@ def drop_lost_parts(members: FeedbackMembers, left: ReducedInstance) -> Paramete
     kept: Parameters = {}
     for name, value in members.parameters.items():
         own = value.cpu()
-        if name in last:
+        if name in last or name.startswith("gain_"):
             own = own[:, paths]
         elif name.startswith("feedback_"):
             own = own[:, paths][:, :, arcs]

@@ -21,6 +21,7 @@ VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths a
 TIGHT_VECTORS = 1000  # near where links are full, to compare with plain networks
 JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
+MOST_FEEDBACK = 2_000_000  # weights of what answers all links by all paths, for each stage
 FEW_STEPS, STEPS_EACH = 3000, 375
 LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 200_000, 500, 0.7
 LATER = 6  # a later network takes one of so many steps
@@ -86,6 +87,14 @@ def certified_hidden(demands: int) -> tuple[int, ...]:
 def certified_steps(demands: int) -> int:
     """Of the first group; later ones, trained on cells, improve the objective, too."""
     return max(LEAST_FIRST, MOST_FIRST - FEWER_FIRST * max(0, demands - FEW_CELLS))
+
+
+def has_gains(instance: Instance) -> bool:
+    """Whether feedback is a number for each path: a matrix of paths and links would be too large.
+
+    Its parameters would then be most of the network, and take most of a step.
+    """
+    return instance.incidence.size > MOST_FEEDBACK
 
 
 def has_skip(instance: Instance) -> bool:
