@@ -5,10 +5,10 @@ stage, the loads `u_l = sum_k matrix[l, k] x[source[k]] y_k` of the answer are c
 
     o <- o + feedback_t softmax(exp(sharpness_t) u / max(u)),   y <- softmax(o)
 
-with trained matrices `feedback_t`. Where these would be too large (`gains`), an output answers the
-loads that it adds to alone: entry (k, l) is gain_t[k] matrix[l, k] / max_l matrix[l, k], one trained
-number for each output. The network need not learn what adds up to a load, only how to
-answer one, which takes fewer units and far fewer steps. Only ratios of loads matter.
+with trained matrices `feedback_t`. Where these would be too large (`gains`), an output answers only
+the loads that it adds to: entry (k, l) is gain_t[k] matrix[l, k] / max_l matrix[l, k], one trained
+number for each output. The network need not learn what adds up to a load, only how to answer one,
+which takes fewer units and far fewer steps. Only ratios of loads matter.
 """
 
 from __future__ import annotations

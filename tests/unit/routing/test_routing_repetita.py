@@ -59,11 +59,11 @@ def test_a_graph_has_capacities_weights_as_lengths_and_delays(folder: Path) -> N
     assert network.name == "net"
     assert network.nodes == ("0_Bern", "1_Basel", "2_Chur")
     assert {ends: tuple(arc) for ends, arc in network.arcs.items()} == {
-        (0, 1): (10, 1, 5),
-        (1, 0): (10, 1, 5),
-        (1, 2): (4, 3, 7),
-        (2, 1): (4, 3, 7),
-        (0, 2): (7, 1, 20),  # capacities together, the least length, the largest delay
+        (0, 1): (10, 1, 0.005),
+        (1, 0): (10, 1, 0.005),
+        (1, 2): (4, 3, 0.007),
+        (2, 1): (4, 3, 0.007),
+        (0, 2): (7, 1, 0.02),  # capacities together, the least length, the largest delay
     }
     assert any("parallel" in note for note in network.notes)
     assert network.positions is not None

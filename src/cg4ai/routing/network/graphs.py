@@ -2,8 +2,8 @@
 
 All three become one `Graph` first. Its edges must carry `capacity`, or `LinkSpeedRaw` as in the
 Topology Zoo, and may carry `length` (all of them or none; else from the nodes' coordinates, else 1)
-and `delay`. An undirected edge can be used in both directions, each with the full capacity;
-parallel edges add up. Demands come from the attribute `demands` of the graph,
+and `delay`, in milliseconds (all or none). An undirected edge can be used in both directions, each
+with the full capacity; parallel edges add up. Demands come from the attribute `demands` of the graph,
 {source: {target: volume}}, or from a demand file. Other attributes are not read.
 """
 
@@ -220,7 +220,9 @@ def build_network(graph: Graph) -> Network:
         notes.append(f"capacities are {ZOO_CAPACITY}, in bit/s: state demands in the same unit")
     elif graph.edges and capacity is None:
         _refuse_without_capacity(graph)
-    has_length = any("length" in edge.attributes for edge in graph.edges)
+    has_length, has_delay = (
+        any(name in edge.attributes for edge in graph.edges) for name in ("length", "delay")
+    )
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
         place = f"{edge.place}, edge {show_value(link_name(ends), quoted=False)}"
@@ -228,7 +230,7 @@ def build_network(graph: Graph) -> Network:
             *ends,
             capacity=_attribute(edge, capacity or CAPACITY, place),
             length=_attribute(edge, "length", place) if has_length else None,
-            delay=_attribute(edge, "delay", place) if "delay" in edge.attributes else None,
+            delay=_attribute(edge, "delay", place) if has_delay else None,
             place=place,
             both_ways=edge.both_ways,
         )
@@ -330,7 +332,10 @@ def _attribute(edge: Edge, name: str, place: str) -> float:
     if name not in edge.attributes:
         raise InvalidInput(
             f"{place}: has no {name} while others do; give it to all edges"
-            + (", or the others a --default-capacity by cg4ai new-network" * (name != "length")),
+            + (
+                ", or the others a --default-capacity by cg4ai new-network"
+                * (name in (CAPACITY, ZOO_CAPACITY))
+            ),
             code="bad-file",
         )
     return parse_number(edge.attributes[name], what=name, place=place, least=0)

@@ -18,6 +18,7 @@ from cg4ai.routing.network.graphs import (
 from cg4ai.routing.network.network import link_name, parse_number, show_value
 
 LISTED = 5  # entries that a message names
+DELAY = "delay"  # the attribute of links, in milliseconds
 ENDS = ("source", "target", "key", "both")  # what a link has beside its figures
 
 
@@ -36,7 +37,7 @@ class ReadingOptions:
 
 
 class Link(NamedTuple):
-    """Between nodes by name; `length` is None where the file gives none."""
+    """Between nodes by name; `length` and `delay` are None where the file gives none."""
 
     source: str
     target: str
@@ -82,6 +83,7 @@ class LinkCollection:
         self._take_all()
         self._check_directions()
         self._check_lengths()
+        self._check_delays()
         self._add_up()
         if self.faults:
             raise InvalidInput(f"{self.graph.place}: {'; '.join(self.faults)}")
@@ -156,7 +158,7 @@ class LinkCollection:
         if capacity is None:
             capacity = float("nan") if reading.default is None else reading.default
         length = self._figure(edge, reading.length, place)
-        delay = self._figure(edge, "delay", place)
+        delay = self._figure(edge, DELAY, place)
         both = edge.both_ways if reading.directed is None else not reading.directed
         return Link(source, target, capacity, length, both, delay)
 
@@ -203,6 +205,15 @@ class LinkCollection:
             return
         self.changes.append(f"{lacking}, so that all are taken from the coordinates")
         self.links = [link._replace(length=None) for link in self.links]
+
+    def _check_delays(self) -> None:
+        """Delays of some links alone are of no use."""
+        without = [str(link) for link in self.links if link.delay is None]
+        if without and len(without) < len(self.links):
+            self.faults.append(
+                f"{format_entry_count(without, 'link has', 'links have')} no delay while others "
+                f"do: {list_first(without)}; add it, or remove it everywhere"
+            )
 
     def _add_up(self) -> None:
         """Parallel links as one: capacities together, the least length and the largest delay."""

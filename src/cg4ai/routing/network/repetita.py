@@ -2,7 +2,8 @@
 
 Both are sections: a line `NODES 8`, a line with the names of the columns, and as many lines of
 values. Links are directed and name their ends by position; `weight` is what shortest paths are
-measured by, `bw` the capacity. Positions of nodes that a demand names are those of the network.
+measured by, `bw` the capacity, `delay` microseconds, which become milliseconds. A demand names its
+nodes by their position in the network.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cg4ai.routing.network.network import Network, parse_number, show_value
 from cg4ai.routing.network.parsing import read_text
 
 DEMANDS = ".demands"
+MICROSECONDS = 1000.0  # of a millisecond
 NODE_COLUMNS = ("label", "x", "y")
 EDGE_COLUMNS = ("label", "src", "dest", "weight", "bw", "delay")
 DEMAND_COLUMNS = ("label", "src", "dest", "bw")
@@ -43,10 +45,11 @@ def parse_repetita(path: Path) -> Graph:
     edges = []
     for row in lines.read_section("EDGES", EDGE_COLUMNS):
         source, target = (read_place(row, end, names) for end in ("src", "dest"))
-        attributes = {
-            name: parse_number(row.values[column], what=column, place=row.place, least=0)
-            for name, column in (("capacity", "bw"), ("length", "weight"), ("delay", "delay"))
-        }
+        capacity, length, delay = (
+            parse_number(row.values[column], what=column, place=row.place, least=0)
+            for column in ("bw", "weight", "delay")
+        )
+        attributes = {"capacity": capacity, "length": length, "delay": delay / MICROSECONDS}
         edges.append(Edge(str(source), str(target), attributes, row.place, both_ways=False))
     lines.end()
     made = [
