@@ -136,7 +136,11 @@ class Recipe(CheckedSettings):
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.agent_scope == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // sizes.LATER}
-            usual |= {"batch_size": sizes.joint_batch(mixed=self.agent_scope == "all", wide=wide)}
+            usual |= {
+                "batch_size": sizes.joint_batch(
+                    mixed=self.agent_scope == "all", wide=wide, demands=demands
+                )
+            }
             usual |= {"rounds": ROUNDS if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
