@@ -49,6 +49,11 @@ from cg4ai.routing.train.problem import (
 )
 from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
+from cg4ai.routing.train.size_limits import (
+    describe_unproven,
+    refuse_large_study,
+    refuse_too_large,
+)
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.runs import Run
 
@@ -143,6 +148,7 @@ class Routing:
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
+        refuse_too_large(made, settings)
         return RoutingPreparation(settings, made)
 
     def _measured(
@@ -177,6 +183,7 @@ class Routing:
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
+        refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
         return RoutingPreparation(settings, made, measured)
 
@@ -226,7 +233,9 @@ class Routing:
             f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
         made = prepared.instance
-        words = "\n".join([*format_notice(made.capacity_factor), *made.notes, words])
+        unproven = [describe_unproven(made)] if asked.guarantee == "shielded" else []
+        notes = [*made.notes, *filter(None, unproven)]
+        words = "\n".join([*format_notice(made.capacity_factor), *notes, words])
         task = TrainingTask(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
@@ -304,7 +313,7 @@ class Routing:
             rule = capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"
-            if run is not None and shielded:
+            if run is not None and shielded and describe_unproven(made) is None:
                 from cg4ai.routing.prove.guarantee import write_shield_proof
 
                 router.about.update(describe_mixture(self, prepared))
@@ -413,9 +422,11 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         return
     from cg4ai.routing.operate.link_failures import failures_of
 
-    for failure in failures_of(settings.failures, made):
+    failures = failures_of(settings.failures, made)
+    for failure in failures:
         if failure.fault:
             raise InvalidInput(failure.fault)
+    refuse_large_study(made, len(failures))
 
 
 def _known_prices(problem: Problem) -> Array | None:

@@ -28,6 +28,7 @@ from cg4ai.routing.train import effort
 from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
+from cg4ai.routing.train.size_limits import describe_unproven
 from cg4ai.rules import Box
 
 RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
@@ -294,7 +295,7 @@ def _about(
         "load": instance.load,
         "scale": instance.scale,
         FACTOR: instance.capacity_factor,
-        "notes": list(instance.notes),
+        "notes": [*instance.notes, *_unproven(instance, settings)],
         "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
         "demand_set": describe_set(instance.region),
@@ -322,6 +323,12 @@ def _about_paths(instance: Instance) -> dict[str, Any]:
         return {}
     limits = {"max_hops": source.limits.hops, "max_latency": source.limits.latency}
     return {"path_choice": source.choice, **limits}
+
+
+def _unproven(instance: Instance, settings: RouteSettings) -> list[str]:
+    """Why a shield has no certificate, where it is too large for one."""
+    why = describe_unproven(instance) if settings.guarantee == "shielded" else None
+    return [] if why is None else [why]
 
 
 def _audited(result: Result) -> dict[str, Any]:
