@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cg4ai.errors import InvalidInput
 from cg4ai.anchors.affine_maps import AffineMap
+from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers

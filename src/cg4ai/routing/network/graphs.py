@@ -1,10 +1,10 @@
 """Graphs of networkx, GraphML files and node-link JSON files, turned into a `Network`.
 
 All three become one `Graph` first. Its edges must carry `capacity`, or `LinkSpeedRaw` as in the
-Topology Zoo, and may carry `length` (all of them or none; else from the nodes' coordinates, else 1)
-and `delay`, in milliseconds (all or none). An undirected edge can be used in both directions, each
-with the full capacity; parallel edges add up. Demands come from the attribute `demands` of the graph,
-{source: {target: volume}}, or from a demand file. Other attributes are not read.
+Topology Zoo, and may carry `length` (all of them or none; else from the nodes' coordinates, else
+1) and `delay`, in milliseconds (all or none). An undirected edge can be used in both directions,
+each with the full capacity; parallel edges add up. Demands come from the attribute `demands` of the
+graph, {source: {target: volume}}, or from a demand file. Other attributes are not read.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scalin
 from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
 from cg4ai.routing.operate.rerouting import Effort, WholeRouter, reroute
-from cg4ai.routing.train.size_limits import refuse_large_study
 from cg4ai.routing.settings import RouteSettings
+from cg4ai.routing.train.size_limits import refuse_large_study
 from cg4ai.runs import Run
 
 FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance
 
 LEAST_VECTORS = 100
-# beyond so many paths in all, as of several thousand demands, it is fewer again: a program of all of
-# them takes seconds
+# beyond so many paths in all, as of several thousand demands, it is fewer again: a program of all
+# of them takes seconds
 MANY_PATHS, FEWEST_VECTORS = 20_000, 20
 # vectors times paths: of linear programs, and of predictions
 SOLVED, PRICED, TIMED, SCENARIOS = 2_000_000, 900_000, 400_000, 300_000
