@@ -487,13 +487,13 @@ def plain_router(
     pricer = problem.pricers[0]
     assert isinstance(pricer, PlainTrainer)
     plain = pricer.make_plain_pricer(count_trained_groups(result))
-    count = len(problem.layout)
     seed = derive_seed(settings.seed, 0, "plain")
     asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
     proposed = plain.price(replace(asked, until=until.ends))
     assert proposed.members is not None
     device = torch.device(settings.device)
-    part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
+    shares = 1 / np.bincount(proposed.blocks)[proposed.blocks]  # a group stands for its mean
+    part = Part(proposed.members.to(device), proposed.blocks, shares)
     return Ensemble((part,), problem.layout, device=device)
 
 

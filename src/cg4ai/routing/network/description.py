@@ -40,7 +40,6 @@ from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
 
-
 SOURCE = "path_source"
 
 

@@ -88,8 +88,8 @@ class Draft:
                 link.target,
                 capacity=link.capacity,
                 length=link.length,
-                both_ways=link.both_ways,
                 delay=link.delay,
+                both_ways=link.both_ways,
                 place=self.place,
             )
         add_demands(builder, self.demands, self.keys, self.place)

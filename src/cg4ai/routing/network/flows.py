@@ -166,9 +166,7 @@ class NetworkFlows:
             prices=np.maximum(-answer.duals[demands:], 0.0),
         )
 
-    def _price(
-        self, vector: Array, found: BestRouting
-    ) -> tuple[float, list[tuple[int, Nodes]]]:
+    def _price(self, vector: Array, found: BestRouting) -> tuple[float, list[tuple[int, Nodes]]]:
         """A lower bound of the optimum, in `unit`s, and paths shorter than what demands pay."""
         raised = found.prices + RAISED * (float(found.prices.sum()) or 1.0) / len(found.prices)
         lengths = raised / self.graph.capacity

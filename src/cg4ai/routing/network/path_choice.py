@@ -173,15 +173,15 @@ def generate_paths(
         for done, vector in enumerate(shares):
             stage.is_in_time(done, len(shares))
             best.append(flows.optimise(vector))
-        optima = np.array([one.mlu for one in best])
-        weights = np.empty(len(shares))
-        for part, weight in (
-            (slice(len(vectors.worst)), LEVEL_WEIGHT),
-            (slice(len(vectors.worst), None), 1.0),
-        ):
-            weights[part] = weight / max(float(optima[part].sum()), 1e-300)
-        found = _Selection(flows, shares, weights, best, number, disjoint=any(twins))
-        found.improve(stage)
+    optima = np.array([one.mlu for one in best])
+    weights = np.empty(len(shares))
+    for part, weight in (
+        (slice(len(vectors.worst)), LEVEL_WEIGHT),
+        (slice(len(vectors.worst), None), 1.0),
+    ):
+        weights[part] = weight / max(float(optima[part].sum()), 1e-300)
+    found = _Selection(flows, shares, weights, best, number, disjoint=any(twins))
+    found.improve()
     return found.to_paths()
 
 
@@ -298,7 +298,9 @@ class _Selection:
             np.array([one.prices for one in found]),
         )
 
-    def _reroute(self, before: _Routed, chosen: Mask, changed: Mask, below: float) -> _Routed | None:
+    def _reroute(
+        self, before: _Routed, chosen: Mask, changed: Mask, below: float
+    ) -> _Routed | None:
         """`before` with the `changed` vectors (V,) routed anew; None if the value reaches `below`.
 
         `before` must allow what `chosen` does, or bound it in `_value_left`.
@@ -324,29 +326,33 @@ class _Selection:
 
     # ---- exchanges -------------------------------------------------------------------------------
 
-    def improve(self, stage: clock.Stage) -> None:
-        """Exchange paths, those first that lower the objective most by the prices of links."""
-        refused: set[int] = set()
-        accepted, tried = False, 0
-        while not self._is_spent() and self.value(self.state) > self.least * (1 + GAIN):
+    def improve(self) -> None:
+        """Exchange paths while that helps, as far as the work allows."""
+        words = f"exchanging paths of {len(self.blocks):,} demands"
+        with clock.review().stage(words) as stage:
+            while self._improve_once(stage):
+                pass
+
+    def _improve_once(self, stage: clock.Stage) -> bool:
+        """Try every path once, first those that bring most by prices; whether one was taken."""
+        refused: list[int] = []
+        taken = False
+        while self.value(self.state) > self.least * (1 + GAIN) and not self._is_spent():
             gains, cheaper = self._gains()
-            gains[[*refused]] = 0.0
+            gains[refused] = 0.0
             path = int(gains.argmax())
             if gains[path] <= GAIN * self.least:
-                if not accepted:
-                    return
-                accepted = False
-                refused.clear()
-                continue
-            tried += 1
-            stage.is_in_time(tried, tried + 1)
+                return taken
+            if not stage.is_in_time(MOST_WORK - self.work_left, MOST_WORK):
+                return False
+            refused.append(path)
             better = self._exchange(path, cheaper[:, path])
-            refused.add(path)
             if better is not None:
-                self.state, accepted = better, True
+                self.state, taken = better, True
+        return False
 
     def _gains(self) -> tuple[Array, Mask]:
-        """(P,): what a path not chosen brings at most, by duals; (V, P): the vectors it concerns."""
+        """(P,): what a path not chosen brings at most, by duals; (V, P): vectors it concerns."""
         state = self.state
         reduced = state.paid[:, self.demand] - (self.loads @ state.prices.T).T
         reduced[:, state.chosen] = 0.0
