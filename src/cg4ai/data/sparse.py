@@ -86,9 +86,11 @@ class SparseMatrix:
 
 
 def _as_tensor(matrix: Any, dtype: torch.dtype) -> Tensor:
-    places = (torch.tensor(part, dtype=torch.int64) for part in (matrix.indptr, matrix.indices))
+    starts, columns = (
+        torch.tensor(part, dtype=torch.int64) for part in (matrix.indptr, matrix.indices)
+    )
     values = torch.tensor(matrix.data, dtype=dtype)
-    return torch.sparse_csr_tensor(*places, values, matrix.shape)
+    return torch.sparse_csr_tensor(starts, columns, values, matrix.shape)
 
 
 class _Product(torch.autograd.Function):

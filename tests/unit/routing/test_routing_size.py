@@ -12,15 +12,17 @@ import torch
 
 from cg4ai.cli.main import main
 from cg4ai.errors import InvalidInput
+from cg4ai.guarantees import AffineMap, check_given
 from cg4ai.members import FeedbackArchitecture, restore
 from cg4ai.routing import instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import RouteSettings
-from cg4ai.routing.train import effort, joint, size_limits
+from cg4ai.routing.settings import Recipe, RouteSettings
+from cg4ai.routing.train import effort, size_limits
 from cg4ai.routing.train.agents import AgentLoads
 from cg4ai.routing.train.joint import joint_network
 from cg4ai.routing.train.optimal import make_loads, utilisation_per_share
-from cg4ai.rules import Box
+from cg4ai.routing.train.problem import capacity
+from cg4ai.rules import guard_of
 from raising import raises
 from small_network import NETWORK, TINY
 
@@ -66,7 +68,7 @@ def test_feedback_by_gains_begins_as_by_matrices(
     assert torch.equal(restore(stacks[1].state()).outputs(inputs), found)
     dense = stacks[1].with_tensors(stacks[1].tensors())  # as exports compute it
     torch.testing.assert_close(dense.outputs(inputs), found, rtol=1e-12, atol=1e-12)
-    assert not stacks[0].compatible(stacks[1])  # type: ignore[arg-type]
+    assert not stacks[0].compatible(stacks[1])
 
 
 def test_feedback_by_gains_follows_its_formula(network: Instance) -> None:
@@ -95,7 +97,7 @@ def test_steps_of_thousands_of_demands_are_bounded() -> None:
 def test_pairs_of_agents_and_links_are_counted(network: Instance) -> None:
     for scope in ("own", "source"):
         counted = size_limits.count_agent_links(network, by_source=scope == "source")
-        assert counted == AgentLoads(network, scope).count  # type: ignore[arg-type]
+        assert counted == AgentLoads(network, scope).count
 
 
 @pytest.mark.parametrize(
@@ -137,23 +139,14 @@ def test_large_studies_of_failures_are_refused(
 def test_a_constant_split_is_checked_without_a_slope_for_each_demand(network: Instance) -> None:
     """D x P slopes of zero were multiplied by every rule: minutes, and gigabytes, for brain."""
     split = network.robust.split
-    known = joint.AffineMap.constant(split, len(network.demand_max))
+    known = AffineMap.constant(split, len(network.demand_max))
     assert known.slopes.strides == (0, 0)
     assert known.is_constant
     assert (known.at(np.ones((2, len(network.demand_max)))) == split).all()
-    dense = joint.AffineMap(np.array(known.slopes), known.offsets)
-    requirement = joint_rule(network)
-    guard = joint.guard_of(requirement, len(split))
-    found = [joint.check_given((guard,), one).room for one in (known, dense)]
+    dense = AffineMap(np.array(known.slopes), known.offsets)
+    guard = guard_of(capacity(network, Recipe()), len(split))
+    found = [check_given((guard,), one).room for one in (known, dense)]
     assert found[0] == found[1]
-
-
-def joint_rule(network: Instance) -> joint.Linear:
-    from cg4ai.routing.settings import Recipe
-    from cg4ai.routing.train.problem import capacity
-
-    assert isinstance(network.region, Box)
-    return capacity(network, Recipe())
 
 
 def test_a_router_too_large_for_a_certificate_says_so(
