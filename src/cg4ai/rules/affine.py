@@ -332,9 +332,9 @@ class AffineRules(NormalFormDefaults):
 
     def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
         own = self._on(like)
-        limit, tilt, fixed = (
-            None if one is None else one.index_select(-1, which)
-            for one in (own.limit, own.tilt, own.fixed)
+        limit = own.limit.index_select(-1, which)
+        tilt, fixed = (
+            None if one is None else one.index_select(-1, which) for one in (own.tilt, own.fixed)
         )
 
         def compute_slack(inputs: Tensor, outputs: Tensor) -> Tensor:
