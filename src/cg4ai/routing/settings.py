@@ -36,6 +36,7 @@ Guarantee = Literal["attacked", "certified", "shielded"]
 MembersName = Literal["network", "tree", "both"]
 AgentScope = Literal["own", "source", "all"]
 Protocol = Literal["none", "paper"]
+PathChoiceName = Literal["generated", "shortest", "disjoint"]
 PAPER_LOAD = 0.99
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
@@ -159,7 +160,20 @@ class RouteSettings(Recipe):
         read=demands_of,
         zero="all",
     )
-    paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
+    paths: int = setting(3, "Paths per demand, at most.", least=1)
+    path_choice: PathChoiceName | None = setting(
+        None,
+        "generated (those over which traffic is best routed; the usual), shortest (the usual of "
+        "--protocol paper and objective cost) or disjoint (two without a common link, and the "
+        "shortest others).",
+    )
+    max_hops: int | None = setting(None, "Links of a path, at most.", least=1, metavar="N")
+    max_latency: float | None = setting(
+        None,
+        "Delay of a path, at most; links need the attribute delay.",
+        least=1e-12,
+        metavar="MS",
+    )
     load: float | None = setting(
         0.99,
         "Worst utilisation over the set at best, to which demands are scaled; none: volumes as "
@@ -298,6 +312,7 @@ class RouteSettings(Recipe):
                 "one batch: leave out jobs, or search by separator nlopt"
             )
         faults += self._against_protocol()
+        faults += self._misplaced_choice()
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
@@ -320,6 +335,9 @@ class RouteSettings(Recipe):
         asked = {
             "load": self.load != PAPER_LOAD,
             "path_file": self.path_file is not None,
+            "path_choice": self.path_choice not in (None, "shortest"),
+            "max_hops": self.max_hops is not None,
+            "max_latency": self.max_latency is not None,
             "min_demand": self.min_demand != 0.0,
             "hose": self.hose is not None,
             "budget": self.budget is not None,
@@ -333,6 +351,31 @@ class RouteSettings(Recipe):
             f"protocol paper fixes shortest paths, load {PAPER_LOAD} and the box from zero to the "
             f"largest demands; leave out {', '.join(others)}, or the protocol"
         ]
+
+    @property
+    def chosen_paths(self) -> PathChoiceName:
+        """What `path_choice` stands for where it is not given."""
+        if self.path_choice is not None:
+            return self.path_choice
+        given = self.protocol == "paper" or self.path_file is not None
+        return "shortest" if given or self.objective == "cost" else "generated"
+
+    def _misplaced_choice(self) -> list[str]:
+        """Ways to choose paths that contradict each other."""
+        faults = []
+        asked = [
+            name
+            for name in ("path_choice", "max_hops", "max_latency")
+            if getattr(self, name) is not None
+        ]
+        if self.path_file is not None and asked:
+            faults.append(
+                f"path_file gives all paths, so that {', '.join(asked)} has nothing to choose; "
+                "leave out one or the other"
+            )
+        if self.path_choice == "disjoint" and self.paths < 2:
+            faults.append("path_choice disjoint needs at least 2 paths, got 1; ask for more")
+        return faults
 
     def _misplaced_traffic(self) -> list[str]:
         """Traffic brings demands and their set, and is learned from through the shield."""

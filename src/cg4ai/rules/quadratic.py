@@ -253,7 +253,7 @@ class QuadraticRules(NormalFormDefaults):
         upper = start + region.peaks(forms).values
         lower = start - region.peaks(-forms).values
         both = (lower + upper)[:, None]
-        tilt = (both * forms).reshape(count, width, -1).sum(axis=1) + self.linear @ slopes
+        tilt = (both * forms).reshape(count, width, region.size).sum(axis=1) + self.linear @ slopes
         fixed = (both[:, 0] * start - lower * upper).reshape(count, width).sum(axis=1)
         ends = np.abs(np.stack(region.bounds())).max(axis=0)
         fixed = fixed + self.rest @ (np.abs(offsets) + np.abs(slopes) @ ends) ** 2

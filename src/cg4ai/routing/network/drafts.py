@@ -89,6 +89,7 @@ class Draft:
                 link.target,
                 capacity=link.capacity,
                 length=link.length,
+                delay=link.delay,
                 both_ways=link.both_ways,
                 place=self.place,
             )
@@ -250,6 +251,7 @@ def node_link_text(draft: Draft, volumes: Mapping[tuple[str, str], float]) -> st
     links = [
         {"source": link.source, "target": link.target, "capacity": link.capacity}
         | ({} if link.length is None else {"length": link.length})
+        | ({} if link.delay is None else {"delay": link.delay})
         for link in draft.links
     ]
     rows: dict[str, dict[str, float]] = {}

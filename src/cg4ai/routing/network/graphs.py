@@ -1,10 +1,10 @@
 """Graphs of networkx, GraphML files and node-link JSON files, turned into a `Network`.
 
 All three become one `Graph` first. Its edges must carry `capacity` and may carry `length` (all of
-them or none; else from the nodes' `pos`, else 1). An undirected edge can be used in both
-directions, each with the full capacity; parallel edges add up. Demands come from the attribute
-`demands` of the graph, {source: {target: volume}}, or from a demand file. Other attributes are
-not read.
+them or none; else from the nodes' `pos`, else 1) and `delay`, in milliseconds (all or none). An
+undirected edge can be used in both directions, each with the full capacity; parallel edges add up.
+Demands come from the attribute `demands` of the graph, {source: {target: volume}}, or from a demand
+file. Other attributes are not read.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read_graphml(path: Path) -> Network:
 
 
 def parse_graphml(path: Path, *, checked: bool = True) -> Graph:
-    """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
+    """What a GraphML file with one graph says; `checked`: its figures are numbers."""
     root = parse_xml(path)
     if root.tag != "graphml":
         raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>", code="bad-file")
@@ -105,7 +105,7 @@ def _data(
             )
         name = keys[identifier].attributes.get("attr.name", identifier)
         values[name] = data.text.strip()
-        if checked and name in ("capacity", "length"):  # here, where the line is known
+        if checked and name in ("capacity", "length", "delay"):  # here, where the line is known
             parse_number(values[name], what=name, place=f"{data.place}, {what}", least=0)
     return values
 
@@ -208,7 +208,9 @@ def _network(graph: Graph) -> Network:
         builder.add_node(name, place=place, position=_position(node.attributes.get("pos"), place))
         label[node.key] = name
     _check_capacities(graph)
-    has_length = any("length" in edge.attributes for edge in graph.edges)
+    has_length, has_delay = (
+        any(name in edge.attributes for edge in graph.edges) for name in ("length", "delay")
+    )
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
         place = f"{edge.place}, edge {show_value(link_name(ends), quoted=False)}"
@@ -216,6 +218,7 @@ def _network(graph: Graph) -> Network:
             *ends,
             capacity=_attribute(edge, "capacity", place),
             length=_attribute(edge, "length", place) if has_length else None,
+            delay=_attribute(edge, "delay", place) if has_delay else None,
             place=place,
             both_ways=edge.both_ways,
         )

@@ -11,6 +11,7 @@ from cg4ai.routing.network.graphs import Edge, Graph
 from cg4ai.routing.network.network import link_name, parse_number, show_value
 
 LISTED = 5  # entries that a message names
+DELAY = "delay"  # the attribute of links, in milliseconds
 ENDS = ("source", "target", "key", "both")  # what a link has beside its figures
 
 
@@ -29,13 +30,14 @@ class ReadingOptions:
 
 
 class Link(NamedTuple):
-    """Between nodes by name; `length` is None where the file gives none."""
+    """Between nodes by name; `length` and `delay` are None where the file gives none."""
 
     source: str
     target: str
     capacity: float
     length: float | None
     both_ways: bool
+    delay: float | None = None
 
     def __str__(self) -> str:
         ends = self.source, self.target
@@ -74,6 +76,7 @@ class LinkCollection:
         self._take_all()
         self._check_directions()
         self._check_lengths()
+        self._check_delays()
         self._add_up()
         if self.faults:
             raise InvalidInput(f"{self.graph.place}: {'; '.join(self.faults)}")
@@ -144,8 +147,9 @@ class LinkCollection:
         if capacity is None:
             capacity = float("nan") if reading.default is None else reading.default
         length = self._figure(edge, reading.length, place)
+        delay = self._figure(edge, DELAY, place)
         both = edge.both_ways if reading.directed is None else not reading.directed
-        return Link(source, target, capacity, length, both)
+        return Link(source, target, capacity, length, both, delay)
 
     def _figure(self, edge: Edge, name: str, place: str) -> float | None:
         given = value_of(edge.attributes, name)
@@ -191,6 +195,15 @@ class LinkCollection:
         self.changes.append(f"{lacking}, so that all are taken from the coordinates")
         self.links = [link._replace(length=None) for link in self.links]
 
+    def _check_delays(self) -> None:
+        """Delays of some links alone are of no use."""
+        without = [str(link) for link in self.links if link.delay is None]
+        if without and len(without) < len(self.links):
+            self.faults.append(
+                f"{format_entry_count(without, 'link has', 'links have')} no delay while others "
+                f"do: {list_first(without)}; add it, or remove it everywhere"
+            )
+
     def _add_up(self) -> None:
         """Parallel links as one of their capacities together and the least of their lengths."""
         if not all(link.both_ways for link in self.links):  # each direction is a link of its own
@@ -211,8 +224,11 @@ class LinkCollection:
 
 def _together(same: Sequence[Link]) -> Link:
     lengths = [link.length for link in same if link.length is not None]
+    delays = [link.delay for link in same if link.delay is not None]
     capacity = sum(link.capacity for link in same)
-    return same[0]._replace(capacity=capacity, length=min(lengths, default=None))
+    return same[0]._replace(
+        capacity=capacity, length=min(lengths, default=None), delay=max(delays, default=None)
+    )
 
 
 def value_of(attributes: Mapping[str, Any], name: str) -> Any:

@@ -175,12 +175,12 @@ def read_xml(path: Path) -> Network:
 
 
 def read_links(path: Path) -> Network:
-    """A network from a CSV of links: source, target, capacity, and maybe length and both.
+    """A network from a CSV of links: source, target, capacity, and maybe length, delay and both.
 
     `both` says whether a link can be used in both directions, each with the full capacity; all
     can where there is no such column. Nodes come in the order in which they are named.
     """
-    rows = csv_records(path, ("source", "target", "capacity"), ("length", "both"))
+    rows = csv_records(path, ("source", "target", "capacity"), ("length", "delay", "both"))
     builder, links, known = NetworkBuilder(path.stem), list(rows), set[str]()
     ends = {(one["source"], one["target"]) for _, one in links}
     for place, one in links:
@@ -203,6 +203,9 @@ def read_links(path: Path) -> Network:
             capacity=parse_number(one["capacity"], what="capacity", place=place, least=0),
             length=parse_number(one["length"], what="length", place=place, least=0)
             if "length" in one
+            else None,
+            delay=parse_number(one["delay"], what="delay", place=place, least=0)
+            if "delay" in one
             else None,
             place=place,
             both_ways=is_yes(one.get("both", "yes"), place),

@@ -20,6 +20,7 @@ SCREENED, SHIELDED, CLIMBED = 4_000_000, 4_000_000, 400_000
 VALIDATION, SHIELD_INPUTS, TIMED_VECTORS = 10_000, 20_000, 1000  # where paths are few
 TIGHT_VECTORS = 1000  # near where links are full, to compare with plain networks
 JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, and times paths
+NETWORK_VECTORS, NETWORK_PATHS = 500, 100_000  # beside routing over all paths, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
 FEW_STEPS, STEPS_EACH = 3000, 375
 LARGE_STEPS, LEAST_STEPS, MORE_STEPS = 200_000, 500, 0.7
