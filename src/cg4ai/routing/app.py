@@ -137,6 +137,8 @@ class Routing:
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
         *("path_file", "traffic", "validation", "failures", "jobs"),
+        # whether the paths are others is seen from the paths
+        *("path_choice", "max_hops", "max_latency"),
     )
 
     def prepare(
