@@ -256,6 +256,7 @@ def test_no_tree_splits_at_a_value_it_was_fitted_to(model, rows, unit) -> None:
     inputs = unit * rows(random)
     model = clone(model).fit(inputs, (inputs[:, 0] + inputs[:, 1] ** 2 / unit > 0).astype(int))
     members = from_sklearn(model)
+    assert isinstance(members, TreeMembers)
     apart = move_thresholds_apart(members, inputs)
     own = apart.outputs(torch.as_tensor(inputs))
     for change in (1e-12, -1e-12):
@@ -268,6 +269,7 @@ def test_no_tree_splits_at_a_value_it_was_fitted_to(model, rows, unit) -> None:
 def test_thresholds_stay_where_nothing_is_near() -> None:
     inputs = np.arange(8.0)[:, None]
     fitted = from_sklearn(DecisionTreeRegressor().fit(inputs, inputs[:, 0] ** 2))
+    assert isinstance(fitted, TreeMembers)
     assert torch.equal(move_thresholds_apart(fitted, inputs).threshold, fitted.threshold)
     constant = np.ones((8, 1))
     assert torch.equal(move_thresholds_apart(fitted, constant).threshold, fitted.threshold)

@@ -12,12 +12,7 @@ from cg4ai.colgen.pricing.monotone_parameters import set_monotone_constraints
 from cg4ai.errors import InvalidInput
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.nested_classes import NestedMembers, Nesting
-from cg4ai.members.tree_arrays import (
-    build_constant_tree,
-    move_thresholds_apart,
-    repair_leaves,
-    spread_to_classes,
-)
+from cg4ai.members.tree_arrays import build_constant_tree, repair_leaves, spread_to_classes
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Monotone
@@ -116,5 +111,4 @@ def _fitted(
     made = from_sklearn(one)
     if not isinstance(made, TreeMembers):
         raise InvalidInput(f"expected trees, got members of {type(made).__name__}", code="type")
-    apart = move_thresholds_apart(made, inputs)
-    return repair_leaves(spread_to_classes(apart, present, len(signs)), own)
+    return repair_leaves(spread_to_classes(made, present, len(signs)), own)

@@ -188,8 +188,9 @@ class TreePricer(PricerDefaults):
         def member(one: Any, wanted: Array | IntArray) -> Members:
             one.fit(sample.inputs, wanted, sample_weight=weights)
             made = from_sklearn(one, classes=classes)
-            own = isinstance(made, TreeMembers)
-            return move_thresholds_apart(made, sample.inputs) if own else made
+            if isinstance(made, TreeMembers):
+                return move_thresholds_apart(made, sample.inputs)
+            return made
 
         if classes is not None or (signs is None and fits_several(model)):
             flat = targets.ravel() if targets.ndim == 1 or targets.shape[1] == 1 else targets
