@@ -15,6 +15,7 @@ from cg4ai.routing.demands.history import MeasuredHistory
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.optimum import use_shortest_paths
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
 from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS
 from cg4ai.routing.train.optimal import least_mlu_until
@@ -127,6 +128,11 @@ class LaterComparison:
 
             return compute_mlu
 
+        def compute_shortest() -> tuple[Array, IntArray]:
+            other = use_shortest_paths(instance)
+            loads = other.compute_utilisation(self.vectors, equal_cost(other).split)
+            return np.asarray(loads.max(axis=1)), all_of_them
+
         def make_guess(guess: Callable[[IntArray], Array]) -> Callable[[], tuple[Array, IntArray]]:
             """The optimum of what stands in for the vectors at some positions."""
 
@@ -141,7 +147,7 @@ class LaterComparison:
 
         before = np.concatenate([measured.earlier[-1:], measured.later])
         known = {
-            "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
+            "shortest paths (ECMP)": compute_shortest,
             "best static split": make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": make_guess(lambda at: before[at]),
