@@ -97,6 +97,9 @@ def find_worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | No
     Of quadratic rules and an anchor that moves: slack that is proven, if not the least there is.
     """
     rules = guard.rules
+    if isinstance(rules, AffineRules) and anchor.is_constant:
+        known = rules.worst(anchor.offsets, guard.region)
+        return known.slack, known.points
     if isinstance(rules, AffineRules) and not rules.closed_form(anchor.slopes).all():
         return None
     if not isinstance(rules, FunctionRules):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ARRAYS,
         DESCRIPTION,
         NOTES,
+        PATH_SOURCE,
         POSITIONS,
         check_application,
         check_same,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
+    from cg4ai.apps.predictions import TIME
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -70,6 +72,7 @@ else:
                 "ARRAYS",
                 "DESCRIPTION",
                 "NOTES",
+                "PATH_SOURCE",
                 "POSITIONS",
                 "describe_mixture",
                 "get_asked_settings",
@@ -78,6 +81,7 @@ else:
                 "complete",
                 "load_trained",
             ],
+            "cg4ai.apps.predictions": ["TIME"],
             "cg4ai.apps.protocol": [
                 "Answers",
                 "Application",
@@ -121,7 +125,9 @@ __all__ = [
     "DESCRIPTION",
     "MOST_UNITS",
     "NOTES",
+    "PATH_SOURCE",
     "POSITIONS",
+    "TIME",
     "Answers",
     "Application",
     "CheckedSettings",

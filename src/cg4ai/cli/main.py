@@ -61,6 +61,7 @@ COMMANDS = (
             "cg4ai new-network topology.graphml --capacity LinkSpeedRaw --demands gravity "
             "--out mine.json",
             "cg4ai new-network links.csv --demands matrix.csv --out mine.json",
+            "cg4ai new-network net.graph --demands net.0000.demands --out mine.json",
             "cg4ai new-network graph.gml --default-capacity 10 --directed --out mine.json",
             "cg4ai new-network topozoo/Aarnet --default-capacity 10 --demands gravity "
             "--out aarnet.json",

@@ -15,7 +15,7 @@ def new_network(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A .graphml, .gml, .json or .csv file, or a name of topohub.",
+            help="A .graphml, .gml, .json, .csv or .graph file, or a name of topohub.",
             autocompletion=complete_networks,
         ),
     ],
@@ -25,8 +25,8 @@ def new_network(
         str,
         typer.Option(
             metavar="WHICH",
-            help="own (those of FILE), a .csv (source,target,volume, or a matrix), or the models "
-            "gravity and uniform.",
+            help="own (those of FILE), a .csv (source,target,volume, or a matrix) or .demands "
+            "file, or the models gravity and uniform.",
             autocompletion=lambda incomplete: [
                 word for word in ("own", "gravity", "uniform") if word.startswith(incomplete)
             ],

@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs
+from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.structure import OutputForm, SetForm, cross_forms
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.blending import Blend, Coupled
@@ -90,6 +92,9 @@ class Shield:
     def affine_anchor(self) -> tuple[Array, Array] | None:
         """Slopes (r, d) and offsets (r,) of the anchor; None if it is not affine."""
         size = self.anchor.input_size
+        if isinstance(self.anchor, ConstantMembers):
+            known = AffineMap.constant(self.anchor.values[0].cpu().numpy(), size)
+            return known.slopes, known.offsets
         points = torch.cat([torch.zeros(1, size), torch.eye(size), torch.full((1, size), 2.0)])
         values = self.anchor.outputs(points.to(self.anchor.device, torch.float64))[0].cpu().numpy()
         offsets, slopes = values[0], (values[1:-1] - values[0]).T

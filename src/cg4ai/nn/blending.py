@@ -246,8 +246,11 @@ class Blend:
     @cached_property
     def components(self) -> IntArray:
         """(r,): which outputs are moved together; those that stay as they are form the last."""
-        together = [np.isin(np.arange(self.output_size), group)[None] for group in self.coupled]
-        ties = sparse.coo_array(np.concatenate([self._reads, *together]))
+        sets = np.repeat(np.arange(len(self.coupled)), [len(group) for group in self.coupled])
+        members = np.array([one for group in self.coupled for one in group], np.int64)
+        shape = (len(self.coupled), self.output_size)
+        together = sparse.coo_array((np.ones(len(members), bool), (sets, members)), shape)
+        ties = sparse.vstack([sparse.coo_array(self._reads), together], format="coo")
         # outputs are nodes, and so are rules: outputs beside outputs would be their square
         size = self.output_size + ties.shape[0]
         edges = (np.ones(ties.nnz, np.int8), (self.output_size + ties.row, ties.col))

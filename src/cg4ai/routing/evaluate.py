@@ -28,6 +28,7 @@ from cg4ai.routing.train import effort
 from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
+from cg4ai.routing.train.size_limits import describe_unproven
 from cg4ai.rules import Box
 
 RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
@@ -89,7 +90,7 @@ def evaluate(
         known = _shielded(instance, ensemble, worst, seed=seed)
     else:
         known = _audited(result) if searched else _at_corners(instance, ensemble, worst)
-    summary = {**_about(instance, settings, problem, result), **known}
+    summary = {**describe_run(instance, settings, problem, result), **known}
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
     needed = result.ending.audits_s
@@ -161,7 +162,7 @@ def evaluate(
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
-    return _concluded(summary, arrays, worst)
+    return conclude_evaluation(summary, arrays, worst)
 
 
 def evaluate_further(
@@ -171,10 +172,10 @@ def evaluate_further(
     worst = WorstLoads(instance)
     worst.merge_loads(found.arrays["link_worst"], found.arrays.get("worst_vector"))
     worst.update(vectors, ensemble.predict(vectors, outside="ignore"))
-    return _concluded(dict(found.summary), dict(found.arrays), worst)
+    return conclude_evaluation(dict(found.summary), dict(found.arrays), worst)
 
 
-def _concluded(
+def conclude_evaluation(
     summary: dict[str, Any], arrays: Mapping[str, Array], worst: WorstLoads
 ) -> Evaluation:
     """With the worst utilisation of all that was looked at."""
@@ -282,7 +283,7 @@ def _beside_network(
     return {"network_optimum": found.to_summary()}
 
 
-def _about(
+def describe_run(
     instance: Instance, settings: RouteSettings, problem: Problem, result: Result
 ) -> dict[str, Any]:
     """What was trained, for what, and out of what the mixture is made."""
@@ -294,7 +295,7 @@ def _about(
         "load": instance.load,
         "scale": instance.scale,
         FACTOR: instance.capacity_factor,
-        "notes": list(instance.notes),
+        "notes": [*instance.notes, *_unproven(instance, settings)],
         "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
         "demand_set": describe_set(instance.region),
@@ -322,6 +323,12 @@ def _about_paths(instance: Instance) -> dict[str, Any]:
         return {}
     limits = {"max_hops": source.limits.hops, "max_latency": source.limits.latency}
     return {"path_choice": source.choice, **limits}
+
+
+def _unproven(instance: Instance, settings: RouteSettings) -> list[str]:
+    """Why a shield has no certificate, where it is too large for one."""
+    why = describe_unproven(instance) if settings.guarantee == "shielded" else None
+    return [] if why is None else [why]
 
 
 def _audited(result: Result) -> dict[str, Any]:

@@ -136,7 +136,11 @@ class Recipe(CheckedSettings):
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.agent_scope == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // sizes.LATER}
-            usual |= {"batch_size": sizes.joint_batch(mixed=self.agent_scope == "all", wide=wide)}
+            usual |= {
+                "batch_size": sizes.joint_batch(
+                    mixed=self.agent_scope == "all", wide=wide, demands=demands
+                )
+            }
             usual |= {"rounds": ROUNDS if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
@@ -151,7 +155,7 @@ class RouteSettings(Recipe):
     """
 
     network: str = setting(
-        "", "SNDlib name, or a .txt, .xml, .graphml, .json or .csv file.", argument=True
+        "", "SNDlib name, or a .txt, .xml, .graphml, .json, .csv or .graph file.", argument=True
     )
     demands: int | None = setting(
         None,
@@ -187,7 +191,9 @@ class RouteSettings(Recipe):
         "from zero to the largest demands, whatever other defaults are.",
     )
     demand_file: Path | None = setting(
-        None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
+        None,
+        "Demands: a .csv (source,target,volume, or a matrix) or .demands; all of them.",
+        metavar="FILE",
     )
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
@@ -217,7 +223,8 @@ class RouteSettings(Recipe):
     )
     traffic: Path | None = setting(
         None,
-        "Measured traffic to learn from: a folder or archive of SNDlib's XML, .csv or .npz.",
+        "Measured traffic to learn from: a folder or archive of SNDlib's XML, a folder of "
+        ".demands, .csv or .npz.",
         metavar="FILE",
     )
     split: str = setting(
@@ -239,6 +246,12 @@ class RouteSettings(Recipe):
         read=factor_of,
         check=lambda value: "" if value is None else factor_fault(value),
         metavar="FACTOR|auto",
+    )
+    history: int | None = setting(
+        None,
+        "With --traffic: read the last W matrices and split the next, which is not known then.",
+        least=1,
+        metavar="W",
     )
     failures: str | None = setting(
         None,
@@ -388,7 +401,12 @@ class RouteSettings(Recipe):
                 "scale_capacities is about traffic: without it demands are scaled to the load, and "
                 "capacities are as given; leave it out"
             )
-            return [wrong] * changed + [alone] * (self.scale_capacities is not None)
+            unread = "history is of measured traffic: give --traffic, or leave out history"
+            return [
+                *[wrong] * changed,
+                *[alone] * (self.scale_capacities is not None),
+                *[unread] * (self.history is not None),
+            ]
         faults = [
             f"{name} is fitted to the traffic; leave it out"
             for name in ("demand_file", "hose", "budget")
@@ -405,6 +423,11 @@ class RouteSettings(Recipe):
             faults.append(
                 "traffic is learned from by networks behind a shield that see all demands, for the "
                 f"mlu; leave out {', '.join(others)}"
+            )
+        if self.history is not None and self.failures is not None:
+            faults.append(
+                "failures are studied for routers that know their demands; leave out failures or "
+                "history"
             )
         return faults
 

@@ -322,7 +322,7 @@ def test_choices_are_known_and_possible(tmp_path: Path) -> None:
     file.write_text('[["A", "B", "C", "D"]]')
     for more in ({"path_choice": "generated"}, {"max_hops": 3}):
         with raises(InvalidInput, "conflict"):
-            instance(line(), 1, 2, path_file=file, **more)  # type: ignore[arg-type]
+            instance(line(), 1, 2, path_file=file, **more)
     made = instance(line(), 1, 2, path_file=file)
     assert made.path_source is not None
     assert made.path_source.choice == "given"

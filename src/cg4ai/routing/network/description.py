@@ -16,6 +16,7 @@ from cg4ai import Ensemble, runs
 from cg4ai.apps import (
     ALL_ARCS,
     NOTES,
+    PATH_SOURCE,
     POSITIONS,
     Answers,
     CsvTable,
@@ -39,8 +40,6 @@ from cg4ai.routing.train.agents import BudgetShields
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
-
-SOURCE = "path_source"
 
 
 def describe_instance(made: Instance) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def describe_instance(made: Instance) -> dict[str, Any]:
             else {POSITIONS: {node: list(place) for node, place in made.positions.items()}}
         ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
-        **({} if made.path_source is None else {SOURCE: _describe_source(made.path_source)}),
+        **({} if made.path_source is None else {PATH_SOURCE: _describe_source(made.path_source)}),
     }
 
 
@@ -119,11 +118,11 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
-            path_source=_source(description.get(SOURCE) if ALL_ARCS in description else None),
+            path_source=_source(description.get(PATH_SOURCE) if ALL_ARCS in description else None),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
-        links = (ALL_ARCS, SOURCE) if ALL_ARCS in description else ()
+        links = (ALL_ARCS, PATH_SOURCE) if ALL_ARCS in description else ()
         runs.refuse_other(description, written, ("demand_set", POSITIONS, *links))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
@@ -377,7 +376,7 @@ class Router(TrainedDefaults):
                 (),
                 table,
                 np.arange(len(table)),
-                names=tuple(self._links()),
+                names=tuple(self.links),
                 outside=self.outside(inputs),
             )
         ]
@@ -391,7 +390,7 @@ class Router(TrainedDefaults):
             Proposition(
                 capacity(made, Recipe()) if local is None else local.rule,
                 format_title(made),
-                self._links() if local is None else local.rule_names,
+                self.links if local is None else local.rule_names,
                 made.demand_names,
                 None if local is None else local.totals,
             )
@@ -420,5 +419,7 @@ class Router(TrainedDefaults):
             f"the largest difference is {done.difference:.1e}.",
         ]
 
-    def _links(self) -> list[str]:
+    @property
+    def links(self) -> list[str]:
+        """What the rule of each link is called."""
         return [f"link {source}->{target}" for source, target in self.instance.arcs]

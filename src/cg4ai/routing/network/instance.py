@@ -33,6 +33,7 @@ from cg4ai.routing.network.path_choice import ChosenPaths, PathChoice, choose_pa
 from cg4ai.routing.network.path_files import Nodes, read_paths
 from cg4ai.routing.network.path_search import Graph, PathLimits
 from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
+from cg4ai.routing.network.repetita import read_repetita
 from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.train import optimal as linear_programs
 from cg4ai.rules import Box
@@ -47,6 +48,7 @@ READERS = {
     ".graphml": read_graphml,
     ".json": read_json,
     ".csv": read_links,
+    ".graph": read_repetita,
 }
 
 CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
@@ -157,8 +159,8 @@ class Instance:
     @cached_property
     def blocks(self) -> tuple[IntArray, ...]:
         """The positions of each demand's paths."""
-        count = len(self.demand_max)
-        return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
+        ends = np.searchsorted(self.path_demand, np.arange(1, len(self.demand_max)))
+        return tuple(np.split(np.arange(len(self.path_demand)), ends))
 
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
@@ -215,11 +217,11 @@ def instance(
 
     With `demands` None: all of a demand file, the 5 largest of a network's own; "all": of either.
     `network`: an
-    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links) or a networkx
-    graph. `demand_file`: a CSV source,target,volume, or a matrix with the nodes as header, that
-    replaces the network's own demands. `path_file`: the paths to use instead, all of them: a CSV
-    source,target,path with a path as node;node;node, or JSON, a list of lists of nodes. Where fewer
-    simple paths than `paths` exist, a demand gets those.
+    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links, REPETITA's .graph)
+    or a networkx graph. `demand_file`: a CSV source,target,volume, a matrix with the nodes as
+    header, or REPETITA's .demands, that replaces the network's own demands. `path_file`: the paths
+    to use instead, all of them: a CSV source,target,path with a path as node;node;node, or JSON, a
+    list of lists of nodes. Where fewer simple paths than `paths` exist, a demand gets those.
 
     The largest demands are the volumes times a scale. Without limits on sums it is such that the
     least possible maximum link utilisation (MLU) at the largest demands is `load`; with load None

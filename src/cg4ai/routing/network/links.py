@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.graphs import Edge, Graph
+from cg4ai.routing.network.graphs import (
+    CAPACITY,
+    ZOO_CAPACITY,
+    Edge,
+    Graph,
+    find_capacity_name,
+    value_of,
+)
 from cg4ai.routing.network.network import link_name, parse_number, show_value
 
 LISTED = 5  # entries that a message names
@@ -85,6 +92,10 @@ class LinkCollection:
     def _check_capacities(self) -> None:
         """Refuse a file in which no link has a capacity, and say what they have instead."""
         name, edges = self.reading.capacity, self.graph.edges
+        if name == CAPACITY and find_capacity_name(edges) == ZOO_CAPACITY:
+            self.reading = replace(self.reading, capacity=ZOO_CAPACITY)
+            self.changes.append(f"capacities are {ZOO_CAPACITY}, in bit/s")
+            return
         known = any(value_of(edge.attributes, name) is not None for edge in edges)
         if known or self.reading.default is not None:
             return
@@ -205,7 +216,7 @@ class LinkCollection:
             )
 
     def _add_up(self) -> None:
-        """Parallel links as one of their capacities together and the least of their lengths."""
+        """Parallel links as one: capacities together, the least length and the largest delay."""
         if not all(link.both_ways for link in self.links):  # each direction is a link of its own
             self.links = [one for link in self.links for one in link.directions]
         together: dict[tuple[str, ...], list[Link]] = {}
@@ -225,16 +236,11 @@ class LinkCollection:
 def _together(same: Sequence[Link]) -> Link:
     lengths = [link.length for link in same if link.length is not None]
     delays = [link.delay for link in same if link.delay is not None]
-    capacity = sum(link.capacity for link in same)
     return same[0]._replace(
-        capacity=capacity, length=min(lengths, default=None), delay=max(delays, default=None)
+        capacity=sum(link.capacity for link in same),
+        length=min(lengths, default=None),
+        delay=max(delays, default=None),
     )
-
-
-def value_of(attributes: Mapping[str, Any], name: str) -> Any:
-    """An attribute by its name, whatever the case of its letters; None where it is not there."""
-    found = [value for key, value in attributes.items() if str(key).lower() == name.lower()]
-    return found[0] if found and found[0] not in ("", None) else None
 
 
 def format_entry_count(entries: Sequence[str], one: str, several: str) -> str:

@@ -198,7 +198,8 @@ def _volumes(network: Network, demands: str, load: float) -> dict[tuple[int, int
     if not file.suffix and not file.exists():
         hint = did_you_mean(demands, (OWN, *MODELS))
         raise InvalidInput(
-            f"demands must be {OWN}, {', '.join(MODELS)} or a CSV file, got {demands!r}{hint}",
+            f"demands must be {OWN}, {', '.join(MODELS)} or a .csv or .demands file, got "
+            f"{demands!r}{hint}",
             code="unknown-name",
         )
     return read_demands(file, network)

@@ -123,7 +123,7 @@ def compare_with_network(
 def find_worst_vector(instance: Instance) -> Array:
     """The corner of a box; of a polytope the vector (D,) that loads a link most, split robustly."""
     if isinstance(instance.region, Box):
-        return instance.region.upper
+        return np.asarray(instance.region.upper)
     from cg4ai.routing.train.anchors import worst_vectors
 
     found = worst_vectors(instance, instance.robust.split)

@@ -18,7 +18,7 @@ from cg4ai import clock
 from cg4ai.colgen import derive_seed, generator
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.demands.sets import DemandSet, MixedDemands
+from cg4ai.routing.demands.sets import DemandSet, Mix, MixedDemands
 from cg4ai.routing.network.flows import BestRouting, Mask, NetworkFlows
 from cg4ai.routing.network.path_files import Nodes
 from cg4ai.routing.network.path_search import (
@@ -36,7 +36,7 @@ NAMED = 5  # demands that a note names
 # by which paths are chosen: fewer where demands are many
 MOST_VECTORS, LEAST_VECTORS, VECTORS_EACH = 140, 40, 12_000
 # the share of each mix; the others are uniform, or of the traffic
-MIX_SHARES = {"sparse": 0.05, "lognormal": 0.1, "gravity": 0.1, "corner": 0.1}
+MIX_SHARES: dict[Mix, float] = {"sparse": 0.05, "lognormal": 0.1, "gravity": 0.1, "corner": 0.1}
 LEVEL_WEIGHT = 0.5  # of the level at the worst case, beside a mean of weight one
 MOST_WORK = 2_000_000  # columns and rows of the programs by which paths are chosen
 ROUNDS, SPARING, SPARED, SPARING_GROWTH = 8, 0.3, 0.02, 1.3

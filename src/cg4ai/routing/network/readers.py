@@ -21,6 +21,7 @@ from cg4ai.routing.network.network import (
     show_value,
 )
 from cg4ai.routing.network.parsing import parse_xml, read_text
+from cg4ai.routing.network.repetita import DEMANDS, read_matrix
 
 
 def read_native(path: Path) -> Network:
@@ -224,11 +225,13 @@ def is_yes(text: str, place: str) -> bool:
 
 
 def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
-    """Volumes by (source, target) position from a CSV.
+    """Volumes by (source, target) position from a CSV, or from a `.demands` file of REPETITA.
 
     Its columns are source, target, volume; or it is a matrix with the nodes as header, of which
     each line has the volumes from one node, whose name may come first.
     """
+    if path.suffix.lower() == DEMANDS:
+        return read_matrix(path, network.nodes)
     builder = NetworkBuilder(network.name)
     for node in network.nodes:
         builder.add_node(node, place=str(path))
