@@ -88,7 +88,7 @@ def train(problem: Dispatch, asked: Asked) -> Trained:
         iteration_limit=1,
         device=asked.device,
         guarantee="shielded",
-        estimate_restarts=0,  # nobody reads the estimated gap, which takes as long as the training
+        estimate_restarts=0,  # nobody reads the estimated gap
     )
     result = cg4ai.solve(stated, settings)
     return Trained(problem, result, time.process_time() - started)
