@@ -39,8 +39,9 @@ from cg4ai.routing.train.history_problem import (
 )
 from cg4ai.routing.train.problem import routing_settings
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai_checker import Rejected, check
+from cg4ai_checker import Rejected, Unreadable, check
 from cg4ai_checker.run_folder import compare
+from cg4ai_checker.run_routing import compare_capacities
 from in_process import InProcess
 from raising import raises
 
@@ -306,10 +307,21 @@ def test_ratios_are_of_windows_alone(finished: Path) -> None:
 def test_the_checker_compares_the_rules_with_the_network(finished: Path) -> None:
     claim = check((finished / "certificate.cg4ai").read_bytes()).claim
     assert any("whatever matrices were read" in said for said in compare(claim, finished))
-    other = copy.copy(claim)
-    object.__setattr__(other, "constant", 0.5 * claim.constant)
-    with pytest.raises(Rejected):
-        compare(other, finished)
+    about = json.loads((finished / "ensemble.json").read_text())["about"]
+    compare_capacities(claim, about, "a folder")
+    for name, value in (
+        ("constant", 0.5 * claim.constant),
+        ("limit", 2 * claim.limit),
+        ("everywhere", False),
+    ):
+        other = copy.copy(claim)
+        object.__setattr__(other, name, value)
+        with pytest.raises(Rejected):
+            compare_capacities(other, about, "a folder")
+    twice = [2 * volume for volume in about["demand_max"]]
+    for more in ({"demand_max": twice}, {"history": {"length": "3"}}, {"history": {}}):
+        with pytest.raises((Rejected, Unreadable)):
+            compare_capacities(claim, about | more, "a folder")
 
 
 def test_files_of_traffic_are_answered_after_each_window(finished: Path, tmp_path: Path) -> None:
