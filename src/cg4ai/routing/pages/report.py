@@ -101,6 +101,7 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
         remarks=(*list_remarks(summary), *([] if saved is None else [OUTSIDE])),
         sections=chapters,
         trained=tuple(_trained(summary)),
+        explorable=HISTORY not in summary,
         blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
 
