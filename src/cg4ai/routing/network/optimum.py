@@ -122,7 +122,7 @@ def compare_with_network(
 def find_worst_vector(instance: Instance) -> Array:
     """The corner of a box (D,).
 
-    Of a polytope the hardest to route of the vectors at which the robust split loads each link most.
+    Of a polytope the hardest to route of the vectors at which the robust split loads a link most.
     """
     if isinstance(instance.region, Box):
         return instance.region.upper
