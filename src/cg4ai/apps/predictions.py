@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.apps.explanations import explain_predictions
+from cg4ai.apps.fallback import FallbackCount
 from cg4ai.apps.folders import load_trained
 from cg4ai.apps.patches import list_added_rules
-from cg4ai.apps.protocol import Rule, TrainedModel
+from cg4ai.apps.protocol import Answers, Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -31,21 +32,26 @@ from cg4ai.runs.files import read_bytes
 
 OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
-IMPROVED, SOLVED = "improved", "solved"
+IMPROVED, SOLVED, OVERLOADED = "improved", "solved", "overloaded"
+OF_RUN: Literal["of the run"] = "of the run"  # the fallback that the run was trained with
 TOGETHER = 64  # rows that are improved or solved before it is asked whether to go on
 
 Row = Mapping[str, Any]
 Pause = Callable[[], None]
+Fallback = float | Literal["of the run"] | None
 
 
 @dataclass(frozen=True)
 class PredictionOptions:
-    """What is wanted of predictions; see the options of `cg4ai predict`."""
+    """What is wanted of predictions; see the options of `cg4ai predict`.
+
+    `fallback`: that of the run, another gap, or None for the router's answers as they are.
+    """
 
     details: bool = False
     explain: bool = False
     refuse_outside: bool = False
-    fallback: float | None = None
+    fallback: Fallback = OF_RUN
 
 
 @dataclass(frozen=True)
@@ -57,6 +63,7 @@ class Predictions:
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
     a column is the share of; `paths_json`: the same as text, written once for all answers.
+    `fallback`: of a router, where its answers come from.
     """
 
     rows: Sequence[Row]
@@ -66,6 +73,7 @@ class Predictions:
     note: str = ""
     paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
     paths_json: str = ""
+    fallback: FallbackCount | None = None
 
     def mark_rows(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -75,7 +83,10 @@ class Predictions:
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
         warnings = [text for text in (self.warning, self.note) if text]
-        text = json_text({"rows": self.mark_rows(), "warnings": warnings, "model": model})
+        content: dict[str, Any] = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
+        if self.fallback is not None:
+            content["fallback"] = self.fallback.as_data()
+        text = json_text(content)
         return f'{text[:-1]},"paths":{self.paths_json}}}' if self.paths else text
 
 
@@ -125,24 +136,34 @@ class RunPredictor:
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
+        gap = self.described.fallback if asked.fallback == OF_RUN else asked.fallback
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows, theta = self._rows(table, inputs, asked, pause, theta=count_moved)
+            rows, theta, parts = self._rows(table, inputs, asked, gap, pause, theta=count_moved)
         moved = int((theta > 0).sum()) if count_moved else None
-        asks = asked.explain and asked.fallback is None
-        note = self.described.unproven if asks else ""
-        return Predictions(rows, outside, warning, moved, note, *self._paths)
+        note = self.described.unproven if asked.explain and gap is None else ""
+        paths = self._paths
+        if gap is not None:
+            fallback = FallbackCount.from_answers(gap, parts, outside)
+        else:
+            why = self.described.without_fallback if asked.fallback == OF_RUN else ""
+            fallback = FallbackCount(None, why)
+        known = fallback if paths[0] else None
+        return Predictions(rows, outside, warning, moved, note, *paths, known)
 
     def _rows(
         self,
         table: CsvTable,
         inputs: Array,
         asked: PredictionOptions,
+        gap: float | None,
         pause: Pause,
         *,
         theta: bool,
-    ) -> tuple[Sequence[Row], Array]:
-        """The rows, and how far a shield moved each of them, where that is asked for."""
+    ) -> tuple[Sequence[Row], Array, list[Answers]]:
+        """The rows, how far a shield moved each of them, where that is asked for, and what is
+        known of their distances from the optimum.
+        """
         found: Any = (
             self.ensemble.predict(inputs, explain=True, outside="ignore")
             if asked.explain
@@ -150,9 +171,11 @@ class RunPredictor:
         )
         outputs = found.outputs
         pause()
-        compared: Sequence[Row] = ()
-        if asked.explain or asked.fallback is not None:
-            outputs, compared = self._compared(inputs, outputs, asked.fallback, pause)
+        parts: list[Answers] = []
+        if asked.explain or gap is not None:
+            parts = self._compared(inputs, outputs, gap, pause)
+        if parts:
+            outputs = np.concatenate([part.splits for part in parts])
         rows = self.described.predictions(inputs, outputs, details=asked.details)
         if asked.explain:
             pause()
@@ -160,7 +183,9 @@ class RunPredictor:
             rows = join_rows(
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
-        return join_rows(rows, compared) if compared else rows, found.theta
+        if parts:
+            rows = join_rows(rows, _compared_rows(parts, changed=gap is not None))
+        return rows, found.theta, parts
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -180,13 +205,13 @@ class RunPredictor:
 
     def _compared(
         self, inputs: Array, outputs: Array, fallback: float | None, pause: Pause
-    ) -> tuple[Array, list[Row]]:
+    ) -> list[Answers]:
         """Outputs, some of them improved or solved, and how far from the optimum each is.
 
-        Nothing changes where nobody knows an optimum.
+        Nothing where nobody knows an optimum.
         """
         most = np.inf if fallback is None else fallback
-        parts = []
+        parts: list[Answers] = []
         for first in range(0, len(inputs), TOGETHER):
             some = slice(first, first + TOGETHER)
             part = self.described.improve_answers(inputs[some], outputs[some], fallback=most)
@@ -196,17 +221,22 @@ class RunPredictor:
                     code="unsupported",
                 )
             if part is None:
-                return outputs, []
+                return []
             parts.append(part)
             pause()
-        gaps = np.concatenate([part.gaps for part in parts]).tolist()
-        columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
-        if fallback is not None:
-            columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
-            columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
-        lines = zip(*columns.values(), strict=True)
-        rows: list[Row] = [dict(zip(columns, line, strict=True)) for line in lines]
-        return np.concatenate([part.splits for part in parts]), rows
+        return parts
+
+
+def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
+    """For each answer how far it is from the optimum; `changed`: also where it comes from."""
+    gaps = np.concatenate([part.gaps for part in parts]).tolist()
+    columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
+    if changed:
+        columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
+        columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
+        columns[OVERLOADED] = np.concatenate([part.overloaded for part in parts]).tolist()
+    lines = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, line, strict=True)) for line in lines]
 
 
 def _digest(folder: Path) -> str:

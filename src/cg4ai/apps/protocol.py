@@ -221,12 +221,14 @@ class Answers:
     `gaps` (n,): the objective is at most so much above the optimum, as a share of it; infinite
     where nothing is known. In place of the mixture's own outputs: `improved` (n,) by steps from
     them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's.
+    `overloaded` (n,): whether what is answered exceeds a capacity at this very input.
     """
 
     splits: Array
     gaps: Array
     improved: NDArray[np.bool_]
     solved: NDArray[np.bool_]
+    overloaded: NDArray[np.bool_]
 
 
 class TrainedDefaults:
@@ -238,6 +240,14 @@ class TrainedDefaults:
 
     @property
     def unproven(self) -> str:
+        return ""
+
+    @property
+    def fallback(self) -> float | None:
+        return None
+
+    @property
+    def without_fallback(self) -> str:
         return ""
 
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
@@ -263,10 +273,20 @@ class TrainedModel(Protocol):
         """Why it is unknown how far answers are from the optimum; empty where it is known."""
         ...
 
-    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
-        """Outputs with their proven gap, solved where that is above `fallback`.
+    @property
+    def fallback(self) -> float | None:
+        """The proven gap above which answers are improved or solved unless asked otherwise."""
+        ...
 
-        None where no optimum is known.
+    @property
+    def without_fallback(self) -> str:
+        """Why answers have no fallback where one is usual; empty where none is."""
+        ...
+
+    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+        """Outputs with their proven gap, solved where that is above a finite `fallback`.
+
+        Those outside the region are solved then, too. None where no optimum is known.
         """
         ...
 

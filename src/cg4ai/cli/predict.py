@@ -56,9 +56,13 @@ def predict(
         float | None,
         typer.Option(
             metavar="GAP",
-            help="Routers: improve or solve rows whose proven gap to the optimum is larger.",
+            help="Routers: improve or solve rows whose proven gap to the optimum is larger, and "
+            "solve those outside the set. [default: that of the run]",
         ),
     ] = None,
+    no_fallback: Annotated[
+        bool, typer.Option("--no-fallback", help="Routers: the router's answers as they are.")
+    ] = False,
     failed: Annotated[
         str | None,
         typer.Option(
@@ -80,11 +84,16 @@ def predict(
     those of docs/guarantees.md, or "unverified" or "violated". For a router it also adds a proven
     upper bound of the relative gap to the optimum.
 
+    Answers of a router that are further from the optimum than the run's --fallback, by a proof, or
+    that lie outside the set are improved or solved by a linear program. The first line on stderr
+    counts them, and the columns improved, solved and overloaded mark them.
+
     --failed answers with the router of a failure that cg4ai failures has studied. Paths over failed
     links have no column then.
     """
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
-    from cg4ai.apps.predictions import PredictionOptions, RunPredictor
+    from cg4ai.apps.predictions import OF_RUN, Fallback, PredictionOptions, RunPredictor
+    from cg4ai.errors import InvalidInput
     from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
 
@@ -92,10 +101,15 @@ def predict(
         from cg4ai.routing.operate.failure_study import failed_folder
 
         folder = failed_folder(folder, failed)
+    if no_fallback and fallback is not None:
+        raise InvalidInput("give --fallback or --no-fallback, not both", code="conflict")
+    gap: Fallback = OF_RUN if fallback is None else fallback
     predictor = RunPredictor.from_folder(folder)
     piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
-    asked = PredictionOptions(details, explain, refuse_outside, fallback)
+    asked = PredictionOptions(details, explain, refuse_outside, None if no_fallback else gap)
     found = predictor.predict(read_table(data, piped), asked)
+    for line in found.fallback.format_lines() if found.fallback is not None else ():
+        print(line, file=sys.stderr)
     for text in (found.warning, found.note):
         if text:
             print(f"warning: {text}", file=sys.stderr)

@@ -33,7 +33,7 @@ from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figu
 from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance
-from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.operate.answers import FALLBACK, PRICES, LowerBound, compute_stored_prices
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
@@ -131,7 +131,7 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "failures", "jobs"),
+        *("path_file", "traffic", "validation", "failures", "jobs", "fallback"),
     )
 
     def prepare(
@@ -282,6 +282,8 @@ class Routing:
                 _known_prices(task.problem),
                 seed=derive_seed(asked.seed, 0, "prices"),
             )
+            if asked.fallback is not None:
+                router.about[FALLBACK] = asked.fallback
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
@@ -376,7 +378,7 @@ class Routing:
         bound = _bound(made, description.get(PRICES))
         local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("agent_scope", "all") != "all"
-        return Router(made, local, bound, agents)
+        return Router(made, local, bound, agents, _gap(description.get(FALLBACK)))
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         from cg4ai.routing.pages.report import make_routing_story
@@ -397,6 +399,15 @@ def _bound(made: Instance, prices: Any) -> LowerBound | None:
         raise RunFolderError(
             f"the run's prices of links cannot be read ({error}): restore it from a copy"
         ) from error
+
+
+def _gap(value: Any) -> float | None:
+    """The gap of the fallback; None: none was asked for, or the run is of an earlier version."""
+    if value is not None and (type(value) not in (int, float) or not value >= 0):
+        raise RunFolderError(
+            f"the run's fallback is {value!r:.80}, not a gap of at least 0: restore it from a copy"
+        )
+    return None if value is None else float(value)
 
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:

@@ -36,6 +36,19 @@ def load_of(text: str) -> float | None:
         ) from None
 
 
+def fallback_of(text: str) -> float | None:
+    """The option --fallback: a gap, or none for the router's answers as they are."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"fallback must be a gap of at least 0, such as 0.02, or none, got {text!r}",
+            code="range",
+        ) from None
+
+
 def demands_of(text: str) -> int:
     """The option --demands: how many, or all."""
     if text.strip().lower() == "all":

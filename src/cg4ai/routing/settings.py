@@ -24,6 +24,7 @@ from cg4ai.routing.options import (
     demands_of,
     factor_fault,
     factor_of,
+    fallback_of,
     load_of,
     ratio_of,
     sizes_of,
@@ -252,6 +253,14 @@ class RouteSettings(Recipe):
         least=1,
         most=2**16,
         metavar="N",
+    )
+    fallback: float | None = setting(
+        0.02,
+        "Improve or solve answers whose proven gap to the optimum is larger, and solve those "
+        "outside the set; none: the router's as they are.",
+        least=0,
+        read=fallback_of,
+        metavar="GAP|none",
     )
     prune: float | None = setting(
         None,

@@ -43,6 +43,12 @@ class Metrics:
         self._moved = made.Counter(
             "cg4ai_rows_shielded", "Rows whose answer a shield moved towards its anchor.", **own
         )
+        self._answers = made.Counter(
+            "cg4ai_answers",
+            "Answers of a router by origin: router, improved or solved.",
+            ["origin"],
+            **own,
+        )
         self._reloads = made.Counter(
             "cg4ai_reloads", "Reloads: loaded, unchanged or failed.", ["outcome"], **own
         )
@@ -66,6 +72,11 @@ class Metrics:
         self._rows.inc(len(found.rows))
         self._outside.inc(int(found.outside.sum()))
         self._moved.inc(found.moved or 0)
+        count = found.fallback
+        if count is not None and count.gap is not None:
+            self._answers.labels("router").inc(count.router)
+            self._answers.labels("improved").inc(count.improved)
+            self._answers.labels("solved").inc(count.solved)
 
     def record_run(self, card: ModelCard) -> None:
         """Say which run answers from now on."""

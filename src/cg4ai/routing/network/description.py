@@ -35,6 +35,7 @@ from cg4ai.routing.network.network import Position
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
+from cg4ai.routing.train.optimal import SplitProgram
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
@@ -202,13 +203,31 @@ class Router(TrainedDefaults):
 
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
     the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
-    split demands by themselves.
+    split demands by themselves. `gap`: that of the fallback that the run was trained with.
     """
 
     instance: Instance
     local: BudgetShields | None = None
     bound: LowerBound | None = None
     agents: bool = False
+    gap: float | None = None
+
+    @property
+    def fallback(self) -> float | None:
+        """Above which proven gap answers are improved or solved; None: the router's as they are."""
+        return None if self.without_fallback else self.gap
+
+    @property
+    def without_fallback(self) -> str:
+        """Why no answer can be improved or solved by default; empty where it can be."""
+        if self.agents:
+            return "each node splits its demands alone, and a fallback needs all demands at once"
+        return self.unproven
+
+    @cached_property
+    def _program(self) -> SplitProgram:
+        """What solves answers, made once."""
+        return SplitProgram(self.instance)
 
     @cached_property
     def _shares(self) -> list[str]:
@@ -255,14 +274,27 @@ class Router(TrainedDefaults):
     def improve_answers(
         self, inputs: Array, outputs: Array, *, fallback: float = np.inf
     ) -> Answers:
-        """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
+        """Splits (n, P) with their proven distance from the optimum.
+
+        With a finite `fallback` those above it are improved or solved, and those outside the set
+        solved.
+        """
         if self.agents and fallback < np.inf:
             raise InvalidInput(
                 "a fallback needs all demands at once, and an agent knows only some; leave it "
                 "out, or train with --agent-scope all",
                 code="unsupported",
             )
-        return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
+        finite = fallback < np.inf
+        return improve_answers(
+            self.instance,
+            inputs,
+            outputs,
+            bound=self.bound,
+            fallback=fallback,
+            outside=self.outside(inputs) if finite else None,
+            program=self._program if finite else None,
+        )
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names
