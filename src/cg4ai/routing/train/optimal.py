@@ -316,7 +316,7 @@ class SplitProgram:
         splits = np.empty((len(B), len(made.path_demand)))
         prices = np.empty((len(B), len(made.arcs)))
         for position, vector in enumerate(scale_vectors(made, B)[0]):
-            program.program.set_basis(*self._basis)
+            program.program.restart_from(*self._basis)
             program.solve(vector)
             splits[position] = _split_of(made, vector, program.get_flows())[0]
             prices[position] = program.get_duals()[1] if vector.any() else 0.0
