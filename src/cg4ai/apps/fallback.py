@@ -17,8 +17,8 @@ class FallbackCount:
     """How many answers for a table are the router's own, and how many are not.
 
     `gap`: above which proven distance from the optimum answers are improved or solved; None: there
-    is no fallback, and `why` says so where one is usual. `outside`: rows outside the set, for all of
-    which the program was solved, and `overloaded` of them load a link above its capacity even so.
+    is no fallback, and `why` says so where one is usual. `outside`: rows outside the set, for each
+    of which the program was solved; `overloaded` of them load a link above its capacity even so.
     """
 
     gap: float | None
