@@ -337,8 +337,8 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     gaps = [float(line.split(",")[at]) for line in shown[1:]]
     assert all(0 <= gap <= 0.02 for gap in gaps)  # of the run's own fallback
     assert main(["predict", "run", "demands.csv", "--no-fallback"]) == 0
-    shown = capsys.readouterr()
-    assert "solved" not in shown.out + shown.err
+    plain = capsys.readouterr()
+    assert "solved" not in plain.out + plain.err
     assert main(["predict", "run", "demands.csv", "--no-fallback", "--fallback", "1"]) == BAD_INPUT
     capsys.readouterr()
     assert main(["predict", "run", "demands.csv", "--fallback", "0", "--details"]) == 0
@@ -347,6 +347,35 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     mlu = [float(line[columns[0].index("mlu")]) for line in columns[1:]]
     best = restore_instance(about).find_optimal(np.array(rows)).mlu
     assert mlu == pytest.approx(best, abs=1e-6)
+
+
+def test_drift_is_summed_up_and_ends_with_a_code_of_its_own(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "run", "--hose", "0.7") == KEPT
+    about = cg4ai.load("run").about
+    made = restore_instance(about)
+    rows = 0.5 * np.tile(made.demand_max, (4, 1))
+    rows[2, 1] = 1.5 * made.demand_max[1]
+    rows[3] = made.demand_max  # every demand fits, their sums do not
+    lines = [",".join(about["demands"]), *(",".join(map(str, row)) for row in rows.tolist())]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    command = ["predict", "run", "demands.csv", "--format", "json", "--fail-on-drift"]
+    assert main([*command, "0.5"]) == 0
+    drift = json.loads(capsys.readouterr().out)["drift"]
+    assert drift["share"] == 0.5
+    assert drift["largest"] == {
+        "limit": about["demands"][1],
+        "factor": pytest.approx(1.5),
+        "row": 2,
+    }
+    assert sorted(one["rows"] for one in drift["by_limit"]) == [1, 1]
+    assert main([*command, "0.4"]) == 4
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)["rows"]) == 4  # all is written
+    assert about["demands"][1] in shown.err
+    assert main([*command, "1.5"]) == BAD_INPUT
 
 
 @pytest.mark.parametrize("ratio", ["1", "1.0001"])

@@ -12,6 +12,7 @@ from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
     from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
+    from cg4ai.apps.drift import Excess, format_excess, summarise_drift
     from cg4ai.apps.explorer import describe_page, export_page_program, render_explorer
     from cg4ai.apps.folders import (
         ALL_ARCS,
@@ -64,6 +65,7 @@ else:
         __name__,
         {
             "cg4ai.apps.csv_tables": ["CsvTable", "format_list", "read_csv"],
+            "cg4ai.apps.drift": ["Excess", "format_excess", "summarise_drift"],
             "cg4ai.apps.explorer": ["describe_page", "export_page_program", "render_explorer"],
             "cg4ai.apps.folders": [
                 "ALL_ARCS",
@@ -127,6 +129,7 @@ __all__ = [
     "CheckedSettings",
     "CsvTable",
     "Evaluation",
+    "Excess",
     "Guarantee",
     "InputColumn",
     "Interface",
@@ -147,6 +150,7 @@ __all__ = [
     "describe_page",
     "device_setting",
     "export_page_program",
+    "format_excess",
     "format_list",
     "get_asked_settings",
     "hidden_setting",
@@ -161,6 +165,7 @@ __all__ = [
     "seed_setting",
     "setting",
     "solve_plainly",
+    "summarise_drift",
     "threads_setting",
     "time_limit_setting",
 ]

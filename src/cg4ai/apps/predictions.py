@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.drift import Excess, summarise_drift
 from cg4ai.apps.explanations import explain_predictions
 from cg4ai.apps.fallback import FallbackCount
 from cg4ai.apps.folders import load_trained
@@ -63,7 +64,8 @@ class Predictions:
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
     a column is the share of; `paths_json`: the same as text, written once for all answers.
-    `fallback`: of a router, where its answers come from.
+    `fallback`: of a router, where its answers come from. `excess`: by how much rows are beyond
+    the region, if some are and its limits have names.
     """
 
     rows: Sequence[Row]
@@ -74,6 +76,12 @@ class Predictions:
     paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
     paths_json: str = ""
     fallback: FallbackCount | None = None
+    excess: Excess | None = None
+
+    @property
+    def drift(self) -> dict[str, Any]:
+        """How many rows lie outside the region, and what they exceed."""
+        return summarise_drift(self.outside, self.excess)
 
     def mark_rows(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -86,6 +94,8 @@ class Predictions:
         content: dict[str, Any] = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
         if self.fallback is not None:
             content["fallback"] = self.fallback.as_data()
+        if self.excess is not None:
+            content["drift"] = self.drift
         text = json_text(content)
         return f'{text[:-1]},"paths":{self.paths_json}}}' if self.paths else text
 
@@ -149,7 +159,8 @@ class RunPredictor:
             why = self.described.without_fallback if asked.fallback == OF_RUN else ""
             fallback = FallbackCount(None, why)
         known = fallback if paths[0] else None
-        return Predictions(rows, outside, warning, moved, note, *paths, known)
+        excess = self.described.measure_excess(inputs) if outside.any() else None
+        return Predictions(rows, outside, warning, moved, note, *paths, known, excess)
 
     def _rows(
         self,

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.drift import Excess
 from cg4ai.clock import Review
 from cg4ai.colgen.loop import Callbacks, solve
 from cg4ai.colgen.result import Result
@@ -253,6 +254,9 @@ class TrainedDefaults:
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
 
+    def measure_excess(self, inputs: Array) -> Excess | None:
+        return None
+
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         raise InvalidInput(
             "this is not a run of cg4ai route: --agents takes routers apart, node by node",
@@ -288,6 +292,10 @@ class TrainedModel(Protocol):
 
         Those outside the region are solved then, too. None where no optimum is known.
         """
+        ...
+
+    def measure_excess(self, inputs: Array) -> Excess | None:
+        """How far inputs lie beyond the region; None where its limits have no names."""
         ...
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:

@@ -62,6 +62,10 @@ def describe_predictions() -> dict[str, Any]:
                 "type": "object",
                 "description": "Of a router: how many answers are its own, improved or solved.",
             },
+            "drift": {
+                "type": "object",
+                "description": "Of a router, where rows lie outside its set: what they exceed.",
+            },
         },
     }
     return {

@@ -19,6 +19,7 @@ from cg4ai.apps import (
     POSITIONS,
     Answers,
     CsvTable,
+    Excess,
     InputColumn,
     Interface,
     Proposition,
@@ -29,7 +30,7 @@ from cg4ai.apps import (
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix, rule_name
-from cg4ai.routing.demands.sets import DemandSet, describe_set
+from cg4ai.routing.demands.sets import DemandSet, describe_set, measure_excess
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.network import Position
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
@@ -313,6 +314,11 @@ class Router(TrainedDefaults):
         """Demands outside the set, such as those above the largest."""
         region = self.instance.region
         return np.asarray(~region.covers(inputs))
+
+    def measure_excess(self, inputs: Array) -> Excess:
+        """By which demand or node total each vector is beyond the set most."""
+        made = self.instance
+        return measure_excess(made.region, inputs, made.demand_names, made.ends)
 
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool
