@@ -187,6 +187,8 @@ class RunPredictor:
             parts = self._compared(inputs, outputs, gap, pause)
         if parts:
             outputs = np.concatenate([part.splits for part in parts])
+        else:
+            outputs = self.described.finish_outputs(inputs, outputs)
         rows = self.described.predictions(inputs, outputs, details=asked.details)
         if asked.explain:
             pause()

@@ -254,6 +254,9 @@ class TrainedDefaults:
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
 
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        return outputs
+
     def measure_excess(self, inputs: Array) -> Excess | None:
         return None
 
@@ -291,6 +294,13 @@ class TrainedModel(Protocol):
         """Outputs with their proven gap, solved where that is above a finite `fallback`.
 
         Those outside the region are solved then, too. None where no optimum is known.
+        """
+        ...
+
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        """The mixture's outputs as they are answered, such as rounded.
+
+        `improve_answers` does that itself.
         """
         ...
 

@@ -11,6 +11,7 @@ from cg4ai.errors import InvalidInput
 ALL = 0  # demands: every one that there is
 AUTO = 0.0  # ratio: the least that the cells reach
 CAPACITIES_AUTO = "auto"  # scale_capacities: what the load asks for
+MOST_PARTS = 4096  # granularity: beyond it rounding hardly shows
 LEAST_FACTOR, LARGEST_FACTOR = 1e-9, 1e9
 
 

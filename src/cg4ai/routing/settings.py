@@ -21,6 +21,7 @@ from cg4ai.apps import (
 from cg4ai.routing.options import (
     AUTO,
     CAPACITIES_AUTO,
+    MOST_PARTS,
     demands_of,
     factor_fault,
     factor_of,
@@ -262,6 +263,13 @@ class RouteSettings(Recipe):
         read=fallback_of,
         metavar="GAP|none",
     )
+    granularity: int | None = setting(
+        None,
+        "Answer with splits in multiples of 1/N that keep the capacities all the same.",
+        least=1,
+        most=MOST_PARTS,
+        metavar="N",
+    )
     prune: float | None = setting(
         None,
         f"MLU to give up for fewer members; {USUAL_PRUNE} if not given.",
@@ -310,6 +318,7 @@ class RouteSettings(Recipe):
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
+        faults += self._misplaced_granularity()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -399,6 +408,23 @@ class RouteSettings(Recipe):
                 "at least a tenth of their largest, and neither hose, budget nor traffic"
             )
         return faults
+
+    def _misplaced_granularity(self) -> list[str]:
+        """Rounded answers rest on the anchor of one shield for all demands."""
+        if self.granularity is None:
+            return []
+        others = {
+            f"guarantee {self.guarantee}": self.guarantee != "shielded",
+            f"agent_scope {self.agent_scope}": self.agent_scope != "all",
+            "ratio": self.ratio is not None,
+        }
+        wrong = [name for name, differs in others.items() if differs]
+        if not wrong:
+            return []
+        return [
+            "granularity is kept by the constant split that a shield moves all demands to, and no "
+            f"ratio is proven of rounded splits: leave out {', '.join(wrong)}"
+        ]
 
     def _misplaced_trees(self) -> list[str]:
         """Trees are proven or shielded, and do not mix with a network for each demand."""

@@ -34,12 +34,16 @@ from cg4ai.routing.demands.sets import DemandSet, describe_set, measure_excess
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.network import Position
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
+from cg4ai.routing.options import MOST_PARTS
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
+from cg4ai.routing.train.granular import Granularity
 from cg4ai.routing.train.optimal import SplitProgram
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
+
+GRANULARITY = "granularity"  # in a description: answers are splits in multiples of 1/N
 
 
 def describe_instance(made: Instance) -> dict[str, Any]:
@@ -65,6 +69,7 @@ def describe_instance(made: Instance) -> dict[str, Any]:
             else {POSITIONS: {node: list(place) for node, place in made.positions.items()}}
         ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
+        **({} if made.granularity is None else {GRANULARITY: made.granularity}),
     }
 
 
@@ -106,10 +111,11 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
+            granularity=_granularity(description.get(GRANULARITY)),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
-        runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
+        runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS, GRANULARITY))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -152,6 +158,14 @@ def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
     if isinstance(region, Ball):
         raise ValueError("a set of demands is a box or a polytope")
     return region
+
+
+def _granularity(value: Any) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= MOST_PARTS:
+        raise ValueError(f"{GRANULARITY} must be a whole number from 1 to {MOST_PARTS}")
+    return value
 
 
 def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
@@ -205,6 +219,7 @@ class Router(TrainedDefaults):
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
     the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
     split demands by themselves. `gap`: that of the fallback that the run was trained with.
+    `granular`: how answers are rounded, if they are.
     """
 
     instance: Instance
@@ -212,6 +227,7 @@ class Router(TrainedDefaults):
     bound: LowerBound | None = None
     agents: bool = False
     gap: float | None = None
+    granular: Granularity | None = None
 
     @property
     def fallback(self) -> float | None:
@@ -252,11 +268,11 @@ class Router(TrainedDefaults):
         short = np.array([float(f"{value:.3g}") for value in middle])
         example = short if made.region.covers(short[None])[0] else middle
         ends = signature.lower.tolist(), signature.upper.tolist()
+        parts = "" if self.granular is None else f", in multiples of 1/{self.granular.parts}"
         inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
         return Interface(
             f"the router of {made.name}{describe_scaling(made)}: the share of {len(made.paths)} "
-            "paths in "
-            "their demands",
+            f"paths in their demands{parts}",
             tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
             tuple(signature.outputs),
             describe_set(made.region),
@@ -275,10 +291,10 @@ class Router(TrainedDefaults):
     def improve_answers(
         self, inputs: Array, outputs: Array, *, fallback: float = np.inf
     ) -> Answers:
-        """Splits (n, P) with their proven distance from the optimum.
+        """Splits (n, P), rounded where answers are, with their proven distance from the optimum.
 
         With a finite `fallback` those above it are improved or solved, and those outside the set
-        solved.
+        solved, before they are rounded.
         """
         if self.agents and fallback < np.inf:
             raise InvalidInput(
@@ -295,7 +311,12 @@ class Router(TrainedDefaults):
             fallback=fallback,
             outside=self.outside(inputs) if finite else None,
             program=self._program if finite else None,
+            finish=None if self.granular is None else self.granular.round_answers,
         )
+
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        """Splits (n, P) as they are answered: rounded, where answers are."""
+        return outputs if self.granular is None else self.granular.round_answers(inputs, outputs)
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names

@@ -83,7 +83,8 @@ class Instance:
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
-    are those of the network, on a path or not; None: not known.
+    are those of the network, on a path or not; None: not known. `granularity`: of answers, whose
+    shares are multiples of 1/N; None: any shares.
     """
 
     name: str
@@ -102,6 +103,7 @@ class Instance:
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
     all_arcs: tuple[tuple[str, str], ...] | None = None
+    granularity: int | None = None
 
     @cached_property
     def region(self) -> DemandSet:
@@ -272,6 +274,17 @@ def restrict_to_set(
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def round_answers_of(instance: Instance, parts: int) -> Instance:
+    """The instance of routers whose answers are splits in multiples of 1/parts."""
+    note = (
+        f"answers of cg4ai predict and serve are splits in multiples of 1/{parts}; figures, "
+        "exported models and cg4ai.load(...).predict are of the splits before they are rounded"
+    )
+    made = replace(instance, granularity=parts, notes=(*instance.notes, note))
+    carry_robust(made, instance, 1.0)
+    return made
 
 
 def carry_robust(instance: Instance, known: Instance, scale: float) -> None:

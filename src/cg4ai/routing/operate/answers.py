@@ -93,11 +93,14 @@ def improve_answers(
     fallback: float = np.inf,
     outside: NDArray[np.bool_] | None = None,
     program: SplitProgram | None = None,
+    finish: Callable[[Array, Array], Array] | None = None,
 ) -> Answers:
     """The router's splits (n, P) of vectors (n, D), others where the gap is above `fallback`.
 
     Without a bound nothing is known of gaps, and all are solved where a fallback is given; so are
     those `outside` (n,), whatever their gap. `program`: for whoever asks more than once.
+    `finish`: what is done to splits (n, P) of vectors (n, D) at the end, such as rounding; gaps are
+    of what it gives.
     """
     if not fallback >= 0:
         raise InvalidInput(
@@ -127,6 +130,9 @@ def improve_answers(
         chosen = above[lower]
         splits[chosen], reached[chosen] = found[lower], now[lower]
         improved[chosen], solved[chosen] = False, True
+    if finish is not None:
+        splits = finish(given, splits)
+        reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     overloaded = ~(reached <= FEASIBLE) & ~lifted
     return Answers(splits, _gaps(reached, least), improved, solved, overloaded)
 
