@@ -135,6 +135,11 @@ class Instance:
         count = len(self.demand_max)
         return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
 
+    @cached_property
+    def starts(self) -> IntArray:
+        """(D,): the position of each demand's first path."""
+        return np.array([block[0] for block in self.blocks], np.int64)
+
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
         return sample_demands(self.region, count, seed)

@@ -107,22 +107,27 @@ def improve_answers(
             f"fallback must be a gap of at least 0, such as 0.02, got {fallback}", code="range"
         )
     given, (vectors, lifted) = vectors, _lifted(vectors)
-    beyond = np.zeros(len(vectors), bool) if outside is None else outside
     reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     # less than all of a demand, or less than nothing over a path, is no routing
     reached[~_routed(instance, splits)] = np.nan
     least = np.zeros(len(vectors)) if bound is None else bound(vectors)
     improved, solved = np.zeros((2, len(vectors)), bool)
-    far = np.flatnonzero((_gaps(reached, least) > fallback) & ~beyond & (least > 0) & (reached > 0))
-    if len(far):
+    gaps = _gaps(reached, least)
+    beyond = np.zeros(len(vectors), bool) if outside is None else outside
+    above = np.flatnonzero((gaps > fallback) | beyond)
+    if len(above):  # most single answers end before this
         splits = splits.copy()
-        splits[far], now = _nearer(instance, vectors[far], splits[far], least[far], aim=fallback)
-        improved[far], reached[far] = now < reached[far], now
-    above = np.flatnonzero((_gaps(reached, least) > fallback) | beyond)
-    _refuse_unsolvable(instance, given[above])
+        far = above[~beyond[above] & (least[above] > 0) & (reached[above] > 0)]
+        if len(far):
+            splits[far], now = _nearer(
+                instance, vectors[far], splits[far], least[far], aim=fallback
+            )
+            improved[far], reached[far] = now < reached[far], now
+            above = above[beyond[above] | (_gaps(reached[above], least[above]) > fallback)]
+        _refuse_unsolvable(instance, given[above])
     if len(above):
         program = SplitProgram(instance) if program is None else program
-        splits, (found, prices) = splits.copy(), program.solve(vectors[above])
+        found, prices = program.solve(vectors[above])
         now = instance.compute_utilisation(vectors[above], found).max(axis=1)
         # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
         least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
@@ -133,8 +138,10 @@ def improve_answers(
     if finish is not None:
         splits = finish(given, splits)
         reached = instance.compute_utilisation(vectors, splits).max(axis=1)
+    if finish is not None or improved.any() or len(above):
+        gaps = _gaps(reached, least)
     overloaded = ~(reached <= FEASIBLE) & ~lifted
-    return Answers(splits, _gaps(reached, least), improved, solved, overloaded)
+    return Answers(splits, gaps, improved, solved, overloaded)
 
 
 def _refuse_unsolvable(instance: Instance, vectors: Array) -> None:
@@ -162,8 +169,7 @@ def _lifted(vectors: Array) -> tuple[Array, NDArray[np.bool_]]:
 
 def _routed(instance: Instance, splits: Array) -> NDArray[np.bool_]:
     """(n,): whether splits (n, P) send all of every demand, and nothing backwards."""
-    starts = [int(block[0]) for block in instance.blocks]
-    sums = np.add.reduceat(splits, starts, axis=1)
+    sums = np.add.reduceat(splits, instance.starts, axis=1)
     whole = (np.abs(sums - 1) <= ROUNDING).all(axis=1) & (splits >= -ROUNDING).all(axis=1)
     return np.asarray(whole)
 
@@ -193,7 +199,7 @@ def _nearer(
     best splits met are kept, so nothing gets worse; those within `aim` take no further steps.
     """
     per_flow, demand = instance.incidence / instance.capacity, instance.path_demand
-    starts = np.array([block[0] for block in instance.blocks])
+    starts = instance.starts
     scores, flows = np.log(np.maximum(splits, LEAST_SHARE)), vectors[:, demand]
     loads = (flows * splits) @ per_flow
     best, reached, left = splits.copy(), loads.max(axis=1), np.arange(len(vectors))
