@@ -83,9 +83,8 @@ class WholeRouter:
         asked = self.settings
         if asked.traffic is None:
             return None
-        return MeasuredTraffic.from_traffic(
-            self.instance, *read_traffic(asked.traffic).split(asked.split)
-        )
+        parts = read_traffic(asked.traffic, asked.network).split(asked.split)
+        return MeasuredTraffic.from_traffic(self.instance, *parts)
 
 
 def reroute(whole: WholeRouter, failure: Failure, effort: Effort, folder: Path) -> dict[str, Any]:
@@ -360,7 +359,7 @@ def drop_lost_parts(members: FeedbackMembers, left: ReducedInstance) -> Paramete
     kept: Parameters = {}
     for name, value in members.parameters.items():
         own = value.cpu()
-        if name in last:
+        if name in last or name.startswith("gain_"):
             own = own[:, paths]
         elif name.startswith("feedback_"):
             own = own[:, paths][:, :, arcs]
