@@ -28,11 +28,9 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import cg4ai.routing  # noqa: F401  # routers are loaded by it
-from cg4ai.apps.json_tables import read_table
-from cg4ai.apps.predictions import PredictionOptions, RunPredictor
-from cg4ai.cli.main import main as command
+from cg4ai.apps import PredictionOptions, RunPredictor, perform, read_table
 from cg4ai.errors import Cg4aiError
+from cg4ai.routing import APPLICATION, RouteSettings
 
 SUFFIXES = (".csv", ".json")
 WINDOW = 100  # of the last matrices that drift is looked at over
@@ -115,7 +113,7 @@ def run(router: Path, matrices: Path, splits: Path, *, once: bool, every_s: floa
 
 
 LINKS = ("a,b", "a,c", "a,d", "b,d", "c,d", "b,c")
-QUICK = ("scenarios=30", "first_steps=60", "rounds=2", "batch_size=64", "validation=100")
+QUICK = {"scenarios": 30, "first_steps": 60, "rounds": 2, "batch_size": 64, "validation": 100}
 
 
 def show(folder: Path) -> dict[str, float]:
@@ -124,9 +122,9 @@ def show(folder: Path) -> dict[str, float]:
         "\n".join(["source,target,capacity", *(f"{link},5" for link in LINKS)]) + "\n"
     )
     (folder / "volumes.csv").write_text("source,target,volume\na,d,4\nb,d,2\n")
-    quick = [part for one in QUICK for part in ("--set", one)]
-    network = ["route", str(folder / "links.csv"), "--demand-file", str(folder / "volumes.csv")]
-    assert command([*network, *quick, "--quiet", "--out", str(folder / "router")]) == 0
+    network = {"network": str(folder / "links.csv"), "demand_file": folder / "volumes.csv"}
+    settings = RouteSettings.from_mapping({**network, **QUICK, "threads": 1})
+    perform(APPLICATION, settings, out=folder / "router", report=False)
     matrices, splits = folder / "matrices", folder / "splits"
     matrices.mkdir()
     (matrices / "1-morning.csv").write_text("a->d,b->d\n3,1\n4,0.5\n")

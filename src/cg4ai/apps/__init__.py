@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
+    from cg4ai.apps.json_tables import read_table
+    from cg4ai.apps.predictions import TIME, PredictionOptions, RunPredictor
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -100,6 +102,8 @@ else:
                 "TrainedDefaults",
                 "solve_plainly",
             ],
+            "cg4ai.apps.json_tables": ["read_table"],
+            "cg4ai.apps.predictions": ["TIME", "PredictionOptions", "RunPredictor"],
             "cg4ai.apps.runner": ["perform"],
             "cg4ai.pages.program": ["array_data"],
             "cg4ai.extras": ["import_optional"],
@@ -127,6 +131,7 @@ __all__ = [
     "NOTES",
     "PATH_SOURCE",
     "POSITIONS",
+    "TIME",
     "Answers",
     "Application",
     "CheckedSettings",
@@ -136,8 +141,10 @@ __all__ = [
     "Guarantee",
     "InputColumn",
     "Interface",
+    "PredictionOptions",
     "Proposition",
     "Rule",
+    "RunPredictor",
     "RunSettings",
     "Signature",
     "Solver",
@@ -163,6 +170,7 @@ __all__ = [
     "load_trained",
     "perform",
     "read_csv",
+    "read_table",
     "register",
     "render_explorer",
     "seed_setting",

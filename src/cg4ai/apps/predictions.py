@@ -27,7 +27,7 @@ from cg4ai.apps.protocol import Answers, Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.report.tables import json_text
 from cg4ai.runs.files import read_bytes
 
@@ -35,6 +35,7 @@ OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
 IMPROVED, SOLVED, OVERLOADED = "improved", "solved", "overloaded"
 OF_RUN: Literal["of the run"] = "of the run"  # the fallback that the run was trained with
+TIME, AFTER, WINDOW = "time", "after", "rows in the window"  # of runs that read windows of rows
 TOGETHER = 64  # rows that are improved or solved before it is asked whether to go on
 
 Row = Mapping[str, Any]
@@ -131,12 +132,16 @@ class RunPredictor:
         *,
         count_moved: bool = False,
         pause: Pause = lambda: None,
+        before: int = 0,
     ) -> Predictions:
         """The answers for a table.
 
-        `pause` is called between steps, and may raise to give up.
+        `pause` is called between steps, and may raise to give up. The first `before` rows are not
+        answered: they only precede the others, for a run that reads windows of rows.
         """
-        inputs = self.described.inputs(table)
+        inputs = self.described.inputs(table)[before:]
+        known = np.arange(before + 1, len(table) + 1)
+        table = table.drop_first(before)
         outside = self.described.outside(inputs)
         missed: list[str] = []
         if outside.any():
@@ -149,18 +154,32 @@ class RunPredictor:
         gap = self.described.fallback if asked.fallback == OF_RUN else asked.fallback
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows, theta, parts = self._rows(table, inputs, asked, gap, pause, theta=count_moved)
+            rows, theta, parts = self._rows(
+                table, inputs, asked, gap, pause, known, count_moved=count_moved
+            )
         moved = int((theta > 0).sum()) if count_moved else None
-        note = self.described.unproven if asked.explain and gap is None else ""
+        asks = asked.explain and gap is None
+        notes = [self._note_short(known), self.described.unproven if asks else ""]
+        note = "; ".join(filter(None, notes))
         paths = self._paths
         if gap is not None:
             fallback = FallbackCount.from_answers(gap, parts, outside)
         else:
             why = self.described.without_fallback if asked.fallback == OF_RUN else ""
             fallback = FallbackCount(None, why)
-        known = fallback if paths[0] else None
+        counted = fallback if paths[0] else None
         excess = self.described.measure_excess(inputs) if outside.any() else None
-        return Predictions(rows, outside, warning, moved, note, *paths, known, excess)
+        return Predictions(rows, outside, warning, moved, note, *paths, counted, excess)
+
+    def _note_short(self, known: IntArray) -> str:
+        """What is said of rows that have no whole window yet; empty where all have one."""
+        window, short = self.described.window, int((known < self.described.window).sum())
+        if not short:
+            return ""
+        return (
+            f"{short} of {len(known)} rows come before {window} are known: they are answered by "
+            "the fixed split that fits the whole set"
+        )
 
     def _rows(
         self,
@@ -169,18 +188,25 @@ class RunPredictor:
         asked: PredictionOptions,
         gap: float | None,
         pause: Pause,
+        known: IntArray,
         *,
-        theta: bool,
+        count_moved: bool,
     ) -> tuple[Sequence[Row], Array, list[Answers]]:
         """The rows, how far a shield moved each of them, where that is asked for, and what is
         known of their distances from the optimum.
+
+        `known` (n,): of a run that reads windows, how many rows there are up to each.
         """
         found: Any = (
             self.ensemble.predict(inputs, explain=True, outside="ignore")
             if asked.explain
-            else self.ensemble.evaluate(inputs, theta=theta)
+            else self.ensemble.evaluate(inputs, theta=count_moved)
         )
-        outputs = found.outputs
+        window = self.described.window
+        outputs, theta = found.outputs, found.theta
+        if (short := known < window).any():
+            outputs = np.where(short[:, None], self.described.first_answer, outputs)
+            theta = np.where(short, 1.0, theta)
         pause()
         parts: list[Answers] = []
         if asked.explain or gap is not None:
@@ -190,15 +216,17 @@ class RunPredictor:
         else:
             outputs = self.described.finish_outputs(inputs, outputs)
         rows = self.described.predictions(inputs, outputs, details=asked.details)
+        if window:
+            rows = join_rows(_describe_windows(table, np.minimum(known, window)), rows)
         if asked.explain:
             pause()
-            stated = replace(found, outputs=outputs)
+            stated = replace(found, outputs=outputs, theta=theta)
             rows = join_rows(
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
         if parts:
             rows = join_rows(rows, _compared_rows(parts, changed=gap is not None))
-        return rows, found.theta, parts
+        return rows, theta, parts
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -250,6 +278,15 @@ def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
         columns[OVERLOADED] = np.concatenate([part.overloaded for part in parts]).tolist()
     lines = zip(*columns.values(), strict=True)
     return [dict(zip(columns, line, strict=True)) for line in lines]
+
+
+def _describe_windows(table: CsvTable, known: IntArray) -> list[Row]:
+    """After which time an answer is for the next step, where that is given, and by how many."""
+    rows: list[dict[str, Any]] = [{WINDOW: one} for one in known.tolist()]
+    if TIME not in table.names:
+        return list(rows)
+    times = table.cells_of(TIME)
+    return [{AFTER: time, **row} for time, row in zip(times, rows, strict=True)]
 
 
 def _digest(folder: Path) -> str:

@@ -74,6 +74,14 @@ def predict(
             help="End with exit code 4 if a larger share of the rows lies outside the region.",
         ),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Routers of --history: DATA is a traffic file; answer for the step after each "
+            "whole window.",
+        ),
+    ] = False,
     failed: Annotated[
         str | None,
         typer.Option(
@@ -103,6 +111,10 @@ def predict(
     total is exceeded most and by what factor. Exit code 4: all is written, and the share of such
     rows is above that of --fail-on-drift.
 
+    A router that reads a history takes rows in order of time and answers each for the step after
+    it. --history reads the formats of cg4ai route --traffic instead, e.g.
+    cg4ai predict RUN matrices.npz --history --output splits.csv
+
     --failed answers with the router of a failure that cg4ai failures has studied. Paths over failed
     links have no column then.
     """
@@ -121,16 +133,27 @@ def predict(
         raise InvalidInput("give --fallback or --no-fallback, not both", code="conflict")
     gap: Fallback = OF_RUN if fallback is None else fallback
     predictor = RunPredictor.from_folder(folder)
-    piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
+    if history:
+        table = predictor.described.read_history(data)
+        window = predictor.described.window
+        if len(table) < window:
+            raise InvalidInput(
+                f"{data} holds {len(table)} matrices, and the run reads the last {window}: give as "
+                "many at least",
+                code="range",
+            )
+        before = window - 1
+    else:
+        piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
+        table, before = read_table(data, piped), 0
     asked = PredictionOptions(details, explain, refuse_outside, None if no_fallback else gap)
-    table = read_table(data, piped)
-    found = predictor.predict(table, asked)
+    found = predictor.predict(table, asked, before=before)
     for line in found.fallback.format_lines() if found.fallback is not None else ():
         print(line, file=sys.stderr)
     drift = found.drift
     if drift["outside"]:
         excess = format_excess(
-            drift, table.format_line(drift["largest"]["row"]) if "largest" in drift else ""
+            drift, table.format_line(before + drift["largest"]["row"]) if "largest" in drift else ""
         )
         line = f"drift: {drift['outside']} of {drift['rows']} rows ({drift['share']:.1%}) outside"
         print(f"{line}; {excess}" if excess else line, file=sys.stderr)
