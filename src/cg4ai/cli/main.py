@@ -22,6 +22,7 @@ from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
 from cg4ai.cli.options import settings_command
 from cg4ai.cli.program import add_run_commands, new_program, run_guarded
 from cg4ai.cli.training import ROUTE_EXAMPLES, TRAIN_EXAMPLE, route, train
+from cg4ai.cli.update import UPDATE_EXAMPLES, update
 from cg4ai.routing.settings import RouteSettings
 
 EXAMPLES = {
@@ -95,6 +96,9 @@ app.command(
     epilog="\b\nExamples:\n  cg4ai failures router\n  cg4ai failures router a-b,c-d\n"
     "  cg4ai failures router cables.csv --jobs 2",
 )(failures)
+app.command(
+    short_help="Update a router after a change of traffic or network.", epilog=UPDATE_EXAMPLES
+)(update)
 app.command(
     short_help="Verify a certificate with independent code.",
     epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",

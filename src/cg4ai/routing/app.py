@@ -54,6 +54,8 @@ from cg4ai.runs import Run
 
 if TYPE_CHECKING:
     from cg4ai.routing.demands.measured import MeasuredTraffic
+    from cg4ai.routing.network.network import Network
+    from cg4ai.routing.operate.later_traffic import LaterComparison
     from cg4ai.routing.prove.ratio import RatioAnchor
 
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
@@ -139,7 +141,7 @@ class Routing:
     ) -> RoutingPreparation:
         if settings.traffic is not None:
             return self._measured(settings, described)
-        made = self._instance(settings) if described is None else restore_instance(described)
+        made = self.make_instance(settings) if described is None else restore_instance(described)
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
@@ -176,9 +178,10 @@ class Routing:
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
         return RoutingPreparation(settings, made, measured)
 
-    def _instance(self, settings: RouteSettings) -> Instance:
+    def make_instance(self, settings: RouteSettings, network: Network | None = None) -> Instance:
+        """The instance that the settings describe; `network`: what their network is, if known."""
         return instance(
-            settings.network,
+            settings.network if network is None else network,
             "all" if settings.demands == ALL else settings.demands,
             settings.paths,
             load=settings.load,
@@ -331,7 +334,7 @@ class Routing:
         if later is not None:
             if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
-            later.compare(review)
+            self.compare_later(later, review)
             found = evaluate_further(made, result.ensemble, found, later.of_set)
             more["traffic"] = later.found
         summary, arrays = found.summary | more, dict(found.arrays)
@@ -359,6 +362,10 @@ class Routing:
             summary[REAL] = real_figures(summary, factor)
             arrays[FACTOR] = np.array([factor])  # of all utilisations among the arrays
         return Evaluation(finite(summary), kept, arrays)
+
+    def compare_later(self, later: LaterComparison, review: Review) -> None:
+        """Add what the router is compared with on later traffic."""
+        later.compare(review)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]

@@ -72,14 +72,7 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
     least = float(members @ box.lower)
     if least <= limit * (1 + 1e-12):
         return
-    sources, targets = zip(
-        *(ends[demand] for demand in np.flatnonzero(members).tolist()), strict=True
-    )
-    what = "what all demands make up together"
-    if len({*sources}) == 1:
-        what = f"what {sources[0]} sends in all"
-    elif len({*targets}) == 1:
-        what = f"what {targets[0]} receives in all"
+    what = name_total(members, ends)
     share = least / float(members @ box.upper)
     raise InvalidInput(
         f"no demand vector keeps the limits: {what} is at least {least:.6g} by the smallest "
@@ -87,6 +80,17 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
         f"{share:.6g}, or choose smaller least demands",
         code="infeasible",
     )
+
+
+def name_total(members: Array, ends: Sequence[tuple[str, str]]) -> str:
+    """What a sum of the demands `members` (D,) is called."""
+    own = [ends[demand] for demand in np.flatnonzero(members).tolist()]
+    sources, targets = {source for source, _ in own}, {target for _, target in own}
+    if len(sources) == 1:
+        return f"what {sources.pop()} sends in all"
+    if len(targets) == 1:
+        return f"what {targets.pop()} receives in all"
+    return "what all demands make up together"
 
 
 def node_totals(ends: Sequence[tuple[str, str]]) -> list[Array]:

@@ -223,7 +223,7 @@ def instance(
     notes = (
         *graph.notes,
         *unused_paths(given_paths, chosen),
-        *_changes(volumes, chosen, made.scale, load),
+        *list_changes(volumes, chosen, made.scale, load),
     )
     noted = replace(made, notes=notes)
     carry_robust(noted, made, 1.0)
@@ -287,7 +287,7 @@ def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float |
     return replace(made, scale=made.scale / factor)
 
 
-def _changes(
+def list_changes(
     volumes: dict[tuple[int, int], float],
     chosen: list[tuple[int, int]],
     scale: float,

@@ -30,6 +30,7 @@ from cg4ai.routing.operate.rerouting import Effort, WholeRouter, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import Run
 
+TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
 FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
 SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
 ROUTED = ("unaffected", "shielded")
@@ -103,6 +104,8 @@ def load_whole_router(folder: Path) -> WholeRouter:
     check_application(run, "route")
     assert isinstance(described, Router)
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
+    if (folder / TRAFFIC_FILE).exists():  # of an update, wherever its folder is now
+        stored["traffic"] = folder / TRAFFIC_FILE
     # it is another device that counts here, and this machine may lack the one of training
     return WholeRouter(
         described.instance, RouteSettings.from_stored(stored | {"device": "cpu"}), router

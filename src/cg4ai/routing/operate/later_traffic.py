@@ -15,7 +15,7 @@ from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_ve
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OURS, PREVIOUS
+from cg4ai.routing.pages.judged_traffic import LEARNED, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -65,7 +65,10 @@ class LaterComparison:
 
     def judge(self, name: str, router: Ensemble) -> None:
         """Add a router to the comparison."""
-        splits = router.predict(self.vectors, outside="ignore")
+        self.judge_splits(name, router.predict(self.vectors, outside="ignore"))
+
+    def judge_splits(self, name: str, splits: Array) -> None:
+        """Add answers (n, P) at `vectors` to the comparison."""
         mlu = self.instance.compute_utilisation(self.vectors, splits).max(axis=1)
         self.ratios[name] = compute_figures(mlu / self.best)
         if name == OURS:
@@ -120,7 +123,7 @@ class LaterComparison:
         ceiling = max(1.0, instance.level * (1 + 1e-6))
         return {
             "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
-            "best static split": make_static(lambda: best_static(instance, earlier).split),
+            STATIC: make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": compute_previous,
             "COPE": make_static(

@@ -185,7 +185,7 @@ def _router(
     router.save(folder)
     measured, arrays = _measured(made, router, before, effort, _validation(whole, made, effort))
     runs.write_arrays(folder / ARRAYS, arrays)
-    proof = _checked(folder, written)
+    proof = check_certificate(folder, written)
     return {
         **_judged(measured, proof, local=recipe.agent_scope != "all"),
         "level": made.level,
@@ -299,7 +299,7 @@ def _measured(
     return summary, arrays
 
 
-def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
+def check_certificate(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     """The certificate, and whether the checker accepts it."""
     if not written:
         return {"certificate": None}
