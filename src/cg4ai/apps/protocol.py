@@ -243,6 +243,12 @@ class TrainedDefaults:
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
 
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        raise InvalidInput(
+            "this is not a run of cg4ai route: only routers answer under failed links",
+            code="unsupported",
+        )
+
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         raise InvalidInput(
             "this is not a run of cg4ai route: --agents takes routers apart, node by node",
@@ -268,6 +274,10 @@ class TrainedModel(Protocol):
 
         None where no optimum is known.
         """
+        ...
+
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        """Of a router in a folder: that of the run that answers when these links have failed."""
         ...
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
