@@ -24,8 +24,7 @@ from cg4ai.apps import (
     solve_plainly,
 )
 from cg4ai.clock import Review
-from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
-from cg4ai.data import Array
+from cg4ai.colgen import Callbacks, IterationRecord, derive_seed
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
@@ -33,7 +32,12 @@ from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figu
 from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance
-from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.operate.answers import (
+    PRICES,
+    LowerBound,
+    compute_stored_prices,
+    get_known_prices,
+)
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
@@ -47,7 +51,6 @@ from cg4ai.routing.train.problem import (
     shielded_problem,
     tree_problem,
 )
-from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.runs import Run
@@ -282,7 +285,7 @@ class Routing:
             router.about[PRICES] = compute_stored_prices(
                 made,
                 router,
-                _known_prices(task.problem),
+                get_known_prices(task.problem),
                 seed=derive_seed(asked.seed, 0, "prices"),
             )
         written: dict[str, Any] = {}
@@ -415,12 +418,6 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
     for failure in failures_of(settings.failures, made):
         if failure.fault:
             raise InvalidInput(failure.fault)
-
-
-def _known_prices(problem: Problem) -> Array | None:
-    """Prices of links (k, A) that training has found already."""
-    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
-    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 APPLICATION = Routing()

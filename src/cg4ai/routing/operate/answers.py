@@ -16,14 +16,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import Ensemble, clock
+from cg4ai import Ensemble, Problem, clock
 from cg4ai.apps import Answers
-from cg4ai.colgen import predictions
+from cg4ai.colgen import Epigraph, predictions
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.effort import PRICED, SCREENED, count_affordable
 from cg4ai.routing.train.optimal import arc_prices, basic_splits, dual_prices
+from cg4ai.routing.train.rare_demands import GapTail
 
 PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most
@@ -193,6 +194,12 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
     powers = np.exp(scores)
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def get_known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
+    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 def compute_stored_prices(

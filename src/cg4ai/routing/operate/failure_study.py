@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,12 @@ def load_whole_router(folder: Path) -> WholeRouter:
     )
 
 
+@lru_cache(maxsize=1)
+def _load_once(folder: Path, digest: str) -> WholeRouter:
+    """The router of this digest: each process reads it, and its traffic, once for all failures."""
+    return load_whole_router(folder)
+
+
 def router_digest(whole: WholeRouter) -> str:
     """SHA-256 of instance, members and weights: what was studied of another router says nothing."""
     router: Ensemble = whole.router
@@ -145,9 +151,8 @@ def _studied(job: FailureJob, *, until: float) -> dict[str, Any]:
         shutil.rmtree(job.outcome_folder)
     try:
         with review.activate():
-            row = reroute(
-                load_whole_router(job.folder), job.failure, job.effort, job.outcome_folder
-            )
+            whole = _load_once(job.folder, job.router)
+            row = reroute(whole, job.failure, job.effort, job.outcome_folder)
     except TimeIsOver as error:
         review.cut.append(str(error))
     except Cg4aiError as error:

@@ -12,6 +12,7 @@ import numpy as np
 from cg4ai import Ensemble, Problem, clock, runs, solve
 from cg4ai.apps import ARRAYS
 from cg4ai.colgen import derive_seed
+from cg4ai.data import Array
 from cg4ai.guarantees import CERTIFICATE_FILE, record_regions
 from cg4ai.members import ShieldedArchitecture
 from cg4ai.routing.demands.measured import MeasuredTraffic, thin_vectors
@@ -20,7 +21,7 @@ from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import Validation
 from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.answers import PRICES, compute_stored_prices
+from cg4ai.routing.operate.answers import PRICES, compute_stored_prices, get_known_prices
 from cg4ai.routing.operate.inheriting import BLOCK, InstanceMapping, inherit_members
 from cg4ai.routing.operate.link_failures import (
     Failure,
@@ -41,6 +42,9 @@ from cg4ai_checker import Rejected, verdict
 
 FAILED = "failed"  # in what a router says of itself: the links that are down
 NAMED = 5  # demands that one line names
+# a failure has less of what a router is made with: vectors of a step and for dual prices, and
+# starts of the search for overloads, which the shield excludes anyway
+BATCH, PRICED, CLIMBS = 192, 1000, 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,9 +178,8 @@ def _router(
     record_regions(router, (capacity(made, recipe),), inputs=problem.objective.inputs)
     links = [list(link) for link in failure.links]
     router.about.update({"application": "routing", **describe_instance(made), FAILED: links})
-    if recipe.objective != "cost":  # prices without the failure prove less, but of the links left
-        known = whole.router.about.get(PRICES)
-        known = np.array(known)[:, left.arcs] if known else None
+    if recipe.objective != "cost":
+        known = _known_prices(whole, left, problem)
         seed = derive_seed(effort.seed, 0, "prices")
         router.about[PRICES] = compute_stored_prices(made, router, known, seed=seed)
     folder.mkdir(parents=True, exist_ok=True)
@@ -215,6 +218,8 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
         members=members,
         separator="ascent",
         later_steps=effort.steps,
+        batch_size=asked.batch_size or (BATCH if asked.joint else 0),
+        priced=min(asked.priced, PRICED),
         seed=effort.seed,
         device=effort.device,
         baseline=False,
@@ -223,6 +228,18 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
         ratio_leaves=None,
         hidden=asked.hidden if asked.joint else (),
     )
+
+
+def _known_prices(whole: WholeRouter, left: ReducedInstance, problem: Problem) -> Array | None:
+    """Prices (k, A) of the links left: those of training, and those of the network as a whole.
+
+    Prices without the failure prove less, but of the links that are left.
+    """
+    found = get_known_prices(problem)
+    stored = whole.router.about.get(PRICES)
+    parts = [] if found is None else [found]
+    parts += [np.array(stored)[:, left.arcs]] if stored else []
+    return np.concatenate(parts) if parts else None
 
 
 def _problem(
@@ -278,7 +295,7 @@ def _measured(
     """Distance from optimal, before training on, too; the worst utilisation that was found."""
     vectors = validation.vectors
     splits = router.predict(vectors, outside="ignore")
-    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed)
+    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed, starts=CLIMBS)
     found = router.predict(attacked)
     summary: dict[str, Any] = {
         "mean_optimal_mlu": float(validation.best.mlu.mean()),

@@ -48,7 +48,7 @@ class WidenedInstance:
         """The growth in words, then the remarks."""
         changed = [
             _list_growth(self.maxima, "largest demand"),
-            _list_growth(self.totals, "limit on a sum of demands"),
+            _list_growth(self.totals, "node total"),
             _list_growth(self.minima, "smallest demand"),
         ]
         said = "; ".join(filter(None, changed))
