@@ -16,6 +16,7 @@ import tempfile
 import time
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import networkx
 import numpy as np
@@ -28,7 +29,13 @@ from cg4ai.routing.operate.link_failures import links_of
 from cg4ai.routing.operate.rerouting import Effort
 from cg4ai.routing.settings import RouteSettings
 
-TRAINED = {"first_steps": 200, "later_steps": 50, "rounds": 1, "priced": 500, "validation": 200}
+TRAINED: dict[str, Any] = {"first_steps": 200, "later_steps": 50, "rounds": 1, "priced": 500}
+    "first_steps": 200,
+    "later_steps": 50,
+    "rounds": 1,
+    "priced": 500,
+    "validation": 200,
+}
 CHORDS = 0.8  # further links per node
 
 
@@ -80,7 +87,7 @@ def main() -> None:
         graph = make_network(given.nodes, given.demands, given.seed)
         file.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
         settings = RouteSettings(
-            network=str(file), demands=given.demands, load=0.5, threads=1, **TRAINED
+            network=str(file), demands=given.demands, load=0.5, threads=1, validation=200, **TRAINED
         )
         perform(APPLICATION, settings, out=folder / "run", report=False)
     shutil.rmtree(folder / "run" / "failures", ignore_errors=True)

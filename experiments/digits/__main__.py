@@ -6,15 +6,15 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from typer.core import TyperGroup
-
-from cg4ai.cli.options import Given, settings_command
-from cg4ai.cli.program import add_run_commands, format_epilog, new_program, run_guarded
-from cg4ai.cli.training import train_application
-from cg4ai.settings import RunOptions
-from experiments.digits import NAME, PROGRAM
-from experiments.digits.command import EXAMPLE, ROUNDS_EXAMPLE, reproduce, rounds
-from experiments.digits.settings import DigitsSettings
+from cg4ai.cli.program import (
+    Command,
+    CommandGroup,
+    add_commands,
+    new_program,
+    run_commands,
+    run_guarded,
+)
+from experiments.digits import PROGRAM
 
 EXAMPLES = {
     "train": (
@@ -33,7 +33,7 @@ EXAMPLES = {
 }
 
 
-class Commands(TyperGroup):
+class Commands(CommandGroup):
     """What begins with no command's name is for `train`: a scenario, or an option of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -42,38 +42,34 @@ class Commands(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-def train(given: Given, options: RunOptions) -> int:
-    """Train a mixture of small networks on images of digits, with rules on listed images.
-
-    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
-    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
-    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
-    (continue with --resume --out DIR).
-    """
-    return train_application(NAME, given, options)
-
-
 app = new_program(
     "Digit classifiers that answer listed images right, and the paper's experiments on them. A "
     "scenario in place of a command trains: see train --help.",
     cls=Commands,
     add_completion=False,  # which is for installed programs
 )
-settings_command(
+add_commands(
     app,
-    DigitsSettings,
-    train,
-    short_help="Train a digit classifier that answers listed images right.",
-    epilog=format_epilog(EXAMPLES["train"]),
+    [
+        Command(
+            "experiments.digits.command:train",
+            "Train a digit classifier that answers listed images right.",
+            EXAMPLES["train"],
+            settings="experiments.digits.settings:DigitsSettings",
+        ),
+        *run_commands(EXAMPLES),
+        Command(
+            "experiments.digits.command:reproduce",
+            "The paper's experiments: train, tables, figures.",
+            [f"{PROGRAM} reproduce main --seeds 42 --sizes 100 --out runs"],
+        ),
+        Command(
+            "experiments.digits.command:rounds",
+            "What small groups priced by duals add, round after round.",
+            [f"{PROGRAM} rounds --constraints-only --out rounds"],
+        ),
+    ],
 )
-add_run_commands(app, EXAMPLES)
-app.command(
-    short_help="The paper's experiments: train, tables, figures.", epilog=format_epilog([EXAMPLE])
-)(reproduce)
-app.command(
-    short_help="What small groups priced by duals add, round after round.",
-    epilog=format_epilog([ROUNDS_EXAMPLE]),
-)(rounds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

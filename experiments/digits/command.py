@@ -1,4 +1,4 @@
-"""`python -m experiments.digits reproduce`: the paper's experiments, in tables and figures.
+"""`python -m experiments.digits`: `train`, and `reproduce`, the paper's tables and figures.
 
 What trains and draws is imported when the command runs: other commands need none of it.
 """
@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from cg4ai.cli.options import Given
+from cg4ai.cli.training import train_application
 from cg4ai.errors import InvalidInput
+from cg4ai.settings import RunOptions
 from experiments.command import (
     INTERRUPTED,
     KEPT,
@@ -31,16 +34,26 @@ from experiments.command import (
     say,
     silent,
 )
+from experiments.digits import NAME
 
 if TYPE_CHECKING:
     from experiments.digits.reproduce import Plan
     from experiments.digits.settings import Rule
     from experiments.digits.units import Mode
 
-EXAMPLE = "python -m experiments.digits reproduce main --seeds 42 --sizes 100 --out runs"
-ROUNDS_EXAMPLE = "python -m experiments.digits rounds --constraints-only --out rounds"
 QUICK_STEPS = 20
 QUICK_NOTE = "Trained far too little (--quick): these figures mean nothing."
+
+
+def train(given: Given, options: RunOptions) -> int:
+    """Train a mixture of small networks on images of digits, with rules on listed images.
+
+    Scenarios: plain (no rules), hard (listed images must be right), robust (attacked images too),
+    correct (what the base member gets wrong), relabel (a 3 becomes a 2). Exit code 0: every
+    required image is answered as demanded; 3: some are not; 2: bad input; 130: interrupted
+    (continue with --resume --out DIR).
+    """
+    return train_application(NAME, given, options)
 
 
 def reproduce(

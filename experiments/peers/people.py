@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cg4ai.data import Array, IntArray
 
@@ -20,9 +19,6 @@ class People:
     inputs: Array
     labels: IntArray
     groups: IntArray
-
-    def selected(self, kept: NDArray[np.bool_]) -> People:
-        return People(self.inputs[kept], self.labels[kept], self.groups[kept])
 
 
 def smooth(seed: int, rows: int = ROWS) -> People:

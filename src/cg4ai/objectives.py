@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import torch
@@ -214,6 +214,25 @@ class Supervised:
     def function(self) -> LossFunction:
         return get_loss_function(self.loss)
 
+    @property
+    def labels(self) -> NDArray[Any] | None:
+        """The targets; None where nothing is labelled."""
+        return np.asarray(self.targets)
+
+    @property
+    def sampler(self) -> Sampler | None:
+        """What draws fresh inputs; None where there are these alone."""
+        return None
+
+    @property
+    def tail(self) -> Tail | None:
+        return None
+
+    @property
+    def sums_over_outputs(self) -> bool:
+        """Whether each block of outputs has a part of its own in the loss."""
+        return self.loss in ("squared", "absolute", "none")
+
     def _normalised_weights(self, like: Tensor) -> Tensor:
         n = len(self.inputs)
         weights = np.full(n, 1.0) if self.sample_weight is None else self.sample_weight
@@ -292,7 +311,7 @@ class Objective(Supervised):
         chords show that the loss is not convex.
     """
 
-    sampler: Sampler | None
+    _sampler: Sampler | None
     _probed: bool
 
     def __init__(
@@ -315,9 +334,21 @@ class Objective(Supervised):
         if sampler is not None:
             given = sampler(count, torch.Generator().manual_seed(seed))
         points = as_matrix(given, "the inputs of an objective")
-        object.__setattr__(self, "sampler", sampler)
+        object.__setattr__(self, "_sampler", sampler)
         object.__setattr__(self, "_probed", kind is not None)
         super().__init__(points, points, loss, kind or "mixture")
+
+    @property
+    def labels(self) -> None:
+        return None
+
+    @property
+    def sampler(self) -> Sampler | None:
+        return self._sampler
+
+    @property
+    def sums_over_outputs(self) -> bool:
+        return False
 
     def check(self, output_size: int) -> None:
         super().check(output_size)
@@ -412,6 +443,9 @@ class Epigraph:
     groups: IntArray | None = None
 
     kind: Literal["epigraph"] = "epigraph"
+
+    labels: ClassVar[None] = None
+    sums_over_outputs: ClassVar[bool] = True
 
     def value(self, batch: Batch, outputs: Tensor) -> Tensor:
         """Of a mixture: the mean largest piece, or its sum with the batch's weights (n,)."""

@@ -53,8 +53,10 @@ from cg4ai.records import (
 if TYPE_CHECKING:
     from cg4ai.colgen.pricing.probes import Probe
     from cg4ai.members.mixture import Mixture
+    from cg4ai.members.slopes import Moves
+    from cg4ai.members.structure import Ends, OutputForm, SetForm
     from cg4ai.objectives import AnyObjective
-    from cg4ai.rules import Requirement
+    from cg4ai.rules import OutputSet, Requirement
     from cg4ai.rules.rows import RowSet
     from cg4ai.rules.shapes import Shape
 
@@ -162,9 +164,39 @@ class Members(Protocol):
         """What `cg4ai.load` needs to make them again; see `Pricer.factories`."""
         ...
 
+    # what their arrays show at every input, in `cg4ai.members.structure` and `slopes`
+
+    @property
+    def output_set(self) -> OutputSet | None:
+        """The set that they were built for."""
+        ...
+
+    def gives_shares(self) -> bool:
+        """Whether all outputs lie between 0 and 1, but for rounding."""
+        ...
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        """One for each member, or one for all; none where they have no such form."""
+        ...
+
+    def find_set_forms(self, matrix: Array) -> Sequence[SetForm]:
+        """The same of sets, when the rows `matrix` (m, r) of outputs are asked about."""
+        ...
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        """For each member (k, d, 4), what the sums that the shape is about may do; or none."""
+        ...
+
+    def find_usual_inputs(self) -> Ends | None:
+        """Where inputs are usual, as far as these arrays say it."""
+        ...
+
 
 class MemberDefaults:
-    """Defaults of `Members`: no gradients, layers or joint stacks, mixtures by their outputs."""
+    """Defaults of `Members`: no gradients, layers or joint stacks, mixtures by their outputs.
+
+    Nothing is known of their outputs but what they are at given inputs.
+    """
 
     @property
     def differentiable(self) -> bool:
@@ -214,6 +246,25 @@ class MemberDefaults:
 
     def factories(self) -> Mapping[str, Any]:
         return {}
+
+    @property
+    def output_set(self) -> OutputSet | None:
+        return None
+
+    def gives_shares(self) -> bool:
+        return False
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        return ()
+
+    def find_set_forms(self, matrix: Array) -> Sequence[SetForm]:
+        return ()
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        return ()
+
+    def find_usual_inputs(self) -> Ends | None:
+        return None
 
 
 def _no_tensors(members: object) -> InvalidInput:
@@ -456,6 +507,16 @@ class SeparatorDefaults:
 
     def inner_parts(self) -> Sequence[object]:
         return ()
+
+    @property
+    def takes_any_rule(self) -> bool:
+        """Whether it searches any rule over a region, so that a brief search may take its place.
+
+        A requirement may be one that its own separator alone can search.
+        """
+        return any(
+            isinstance(one, SeparatorDefaults) and one.takes_any_rule for one in self.inner_parts()
+        )
 
 
 @runtime_checkable

@@ -474,8 +474,9 @@ def _arrays_of(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) 
         if inner.kind != "network":
             raise ValueError(f"{what} must hold a network, got {inner.kind!r}")
         own = {"matrix": (FLOAT, 2), "source": (WHOLE, 1)}
+        name, axes = ("gain", 2) if "gain_0" in arrays else ("feedback", 3)
         for stage in range(min(config["stages"], len(arrays))):
-            own |= {f"feedback_{stage}": (FLOAT, 3), f"sharpness_{stage}": (FLOAT, 2)}
+            own |= {f"{name}_{stage}": (FLOAT, axes), f"sharpness_{stage}": (FLOAT, 2)}
         if config["stages"] > len(arrays):
             raise ValueError(f"{what} has fewer stages than it says")
         _only(_without(arrays, "network."), own, {}, what)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,14 +21,20 @@ class AffineMap:
 
     @classmethod
     def constant(cls, outputs: Array, input_size: int) -> AffineMap:
-        return cls(np.zeros((len(outputs), input_size)), np.asarray(outputs, np.float64))
+        # one zero for all slopes: of a large network they would be gigabytes
+        slopes = np.broadcast_to(np.zeros(()), (len(outputs), input_size))
+        made = cls(slopes, np.asarray(outputs, np.float64))
+        vars(made)["is_constant"] = True
+        return made
 
-    @property
+    @cached_property
     def is_constant(self) -> bool:
         return not self.slopes.any()
 
     def at(self, inputs: Array) -> Array:
         """(n, d) -> (n, r)."""
+        if self.is_constant:
+            return np.tile(self.offsets, (len(inputs), 1))
         return np.asarray(inputs @ self.slopes.T + self.offsets)
 
     def mix(self, other: AffineMap, share: float) -> AffineMap:

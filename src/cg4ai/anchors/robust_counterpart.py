@@ -24,6 +24,7 @@ from cg4ai.rules.regions import Polytope
 from cg4ai.rules.row_sizes import compute_variable_units
 
 LARGEST = 200_000  # entries of the rows
+BALANCING_ROUNDS = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,19 +39,19 @@ class Counterpart:
     limits: Array
     positive: int
 
-    def maximise_room(self, size: int, limit: float) -> Array | None:
-        """Z (k, d) of most room up to `limit`, by a linear program; None where there is none."""
-        columns = self.matrix.shape[1]
-        cost = np.append(np.zeros(columns - 1), -1.0)
-        bounds = [(None, None)] * self.positive + [(0, None)] * (columns - 1 - self.positive)
-        units = compute_variable_units(abs(self.matrix).max(axis=0).toarray().ravel())
-        units[-1] = 1.0  # room
-        scaled = self.matrix @ sparse.diags_array(units)
-        answer = linprog(cost, scaled, self.limits, bounds=[*bounds, (None, limit)], method="highs")
-        if answer.status != 0:
+    def maximise_room(self, size: int, limit: float, *, balanced: bool = False) -> Array | None:
+        """Z (k, d) of most room up to `limit`, by a linear program; None where there is none.
+
+        `balanced` brings all entries of the rows near 1: of what is far smaller the solver takes
+        nothing, but its tolerances are no longer those of the rules.
+        """
+        rest = self.matrix.shape[1] - 1 - self.positive
+        bounds = [(None, None)] * self.positive + [(0.0, None)] * rest
+        found = maximise_last(self.matrix, self.limits, [*bounds, (None, limit)], balanced=balanced)
+        if found is None:
             return None
         free = self.positive // (size + 1)
-        return np.asarray((answer.x * units)[: free * size].reshape(free, size))
+        return found[: free * size].reshape(free, size)
 
     def leaving(self, room: float) -> tuple[Any, Array]:
         """The rows, with those of the signs, on all of v but the room, which is given."""
@@ -64,6 +65,38 @@ class Counterpart:
         )
 
 
+def maximise_last(
+    matrix: Any, limits: Array, bounds: Sequence[tuple[Any, Any]], *, balanced: bool
+) -> Array | None:
+    """The v with most of its last number among `matrix v <= limits`, or None."""
+    if balanced:
+        rows, units = _balance_entries(sparse.coo_array(matrix))
+    else:
+        largest = abs(sparse.csc_array(matrix)).max(axis=0).toarray().ravel()
+        rows, units = np.ones(len(limits)), compute_variable_units(largest)
+        units[-1] = 1.0
+    scaled = sparse.diags_array(rows) @ sparse.csr_array(matrix) @ sparse.diags_array(units)
+    ends = [
+        (low, None if high is None else high / unit)
+        for (low, high), unit in zip(bounds, units, strict=True)
+    ]
+    cost = np.append(np.zeros(len(units) - 1), -1.0)
+    answer = linprog(cost, scaled, rows * limits, bounds=ends, method="highs")
+    return np.asarray(answer.x * units) if answer.status == 0 else None
+
+
+def _balance_entries(matrix: Any) -> tuple[Array, Array]:
+    """Powers of two by which rows (m,) and columns (n,) are multiplied to bring entries near 1."""
+    known = matrix.data != 0
+    i, j, logs = matrix.row[known], matrix.col[known], np.log2(np.abs(matrix.data[known]))
+    rows, columns = np.zeros(matrix.shape[0]), np.zeros(matrix.shape[1])
+    for _ in range(BALANCING_ROUNDS):  # geometric means, of rows and columns in turn
+        for own, other, at, across in ((rows, columns, i, j), (columns, rows, j, i)):
+            total = np.bincount(at, logs + other[across], len(own))
+            own[:] = -total / np.maximum(np.bincount(at, minlength=len(own)), 1)
+    return np.exp2(np.round(rows)), np.exp2(np.round(columns))
+
+
 def build_counterpart(
     guards: Sequence[Guard], space: Space, centre: Array | None = None
 ) -> Counterpart | None:
@@ -75,7 +108,7 @@ def build_counterpart(
     free, size = space.basis.shape[1], space.slope.shape[1]
     if sum(len(guard.rules) for guard in guards) * size * (free + 2) > LARGEST:
         return None
-    origin = np.zeros(size) if centre is None else centre
+    origin = guards[0].region.middle if centre is None else centre
     made = [_rows(guard, space, origin) for guard in guards]
     rules = sparse.vstack([one.rules for one in made])
     sizes = sparse.block_diag([one.sizes for one in made])
@@ -114,8 +147,10 @@ def _rows(guard: Guard, space: Space, origin: Array) -> _GuardRows:
     whole = sparse.hstack([sparse.kron(effect, (middle - origin)[None]), effect])
     limits = sparse.kron(each, matrix.T)
     known = rules.constant @ space.offset + fixed @ middle
-    # in the rules' own units: the solver's tolerances are those of numbers around 1
-    own = sparse.diags_array(1 / np.concatenate([np.tile(np.repeat(scale, size), 2), scale]))
+    # in the units of rules and inputs: the solver's tolerances are those of numbers around 1
+    width = np.where(radius > 0, radius, 1.0)
+    moving = np.outer(1 / scale, width).ravel()
+    own = sparse.diags_array(np.concatenate([moving, moving, 1 / scale]))
     return _GuardRows(
         own @ sparse.vstack([along, -along, whole]),
         own

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.optimize import linprog, minimize
+from scipy.optimize import minimize
 
 from cg4ai.anchors.affine_maps import AffineMap, Space
 from cg4ai.anchors.least_loss import MeanLoss, find_slope, minimise_loss
 from cg4ai.anchors.responses import ResponseRows, find_sums
-from cg4ai.anchors.robust_counterpart import build_counterpart
+from cg4ai.anchors.robust_counterpart import build_counterpart, maximise_last
 from cg4ai.anchors.splitting import RegionRows, build_region_rows
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
@@ -30,7 +30,6 @@ from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.guards import FunctionRules, Guard
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Ball, Polytope
-from cg4ai.rules.row_sizes import compute_variable_units
 
 ROUNDS = 60  # of inputs added to the program of a constant anchor
 MOST = 1.0  # room that is worth having, relative to the scale of a guard
@@ -98,6 +97,9 @@ def find_worst_case(guard: Guard, anchor: AffineMap) -> tuple[Array, Array] | No
     Of quadratic rules and an anchor that moves: slack that is proven, if not the least there is.
     """
     rules = guard.rules
+    if isinstance(rules, AffineRules) and anchor.is_constant:
+        known = rules.worst(anchor.offsets, guard.region)
+        return known.slack, known.points
     if isinstance(rules, AffineRules) and not rules.closed_form(anchor.slopes).all():
         return None
     if not isinstance(rules, FunctionRules):
@@ -244,11 +246,13 @@ def _roomiest(guards: Sequence[Guard], space: Space) -> tuple[Anchor | None, NoA
             return found, None
         forbidden = least or forbidden
     rows = build_counterpart(guards, space) if len(candidates) > 1 or moving else None
-    robust = None if rows is None else rows.maximise_room(space.slope.shape[1], MOST)
-    if robust is not None:
-        found, least = _centred(guards, space, robust)
-        if found is not None:
-            return found, None
+    for balanced in [] if rows is None else [False, True]:
+        assert rows is not None
+        robust = rows.maximise_room(space.slope.shape[1], MOST, balanced=balanced)
+        if robust is not None:
+            found, _ = _centred(guards, space, robust, balanced=balanced)
+            if found is not None:
+                return found, None
     if forbidden is None:
         return None, NoAnchor("the room of an anchor has no closed form for these rules")
     shown = ", ".join(f"{value:.4g}" for value in forbidden.point[:6])
@@ -277,11 +281,11 @@ def _find_roomier(guards: Sequence[Guard], space: Space, known: float) -> Anchor
 
 
 def _centred(
-    guards: Sequence[Guard], space: Space, slopes: Array
+    guards: Sequence[Guard], space: Space, slopes: Array, *, balanced: bool = False
 ) -> tuple[Anchor | None, _Tightest | None]:
     """With these slopes of z, the constant part of most room, by inputs added one after another."""
     offsets = np.zeros(space.basis.shape[1])
-    program = _Program(space, slopes)
+    program = _Program(space, slopes, balanced=balanced)
     for guard in guards:
         program.add(guard, guard.region.middle[None])
     best: tuple[float, AffineMap] | None = None
@@ -311,8 +315,8 @@ def _centred(
 class _Program:
     """Most room over the inputs known so far, for outputs whose dependence on x is fixed."""
 
-    def __init__(self, space: Space, slopes: Array) -> None:
-        self.space, self.slopes = space, slopes
+    def __init__(self, space: Space, slopes: Array, *, balanced: bool) -> None:
+        self.space, self.slopes, self.balanced = space, slopes, balanced
         self.rows: list[Array] = []
         self.limits: list[Array] = []
         self.others: list[Guard] = []
@@ -346,14 +350,9 @@ class _Program:
         limits = np.concatenate([*self.limits, floor])
         if self.others:
             return self._convex(matrix, limits, start)
-        units = compute_variable_units(np.abs(matrix[:, :free]).max(axis=0, initial=0.0))
-        cost = np.append(np.zeros(free), -1.0)
         bounds = [(None, None)] * free + [(None, MOST)]
-        scaled = matrix * np.append(units, 1.0)
-        answer = linprog(cost, scaled, limits, bounds=bounds, method="highs")
-        if answer.status != 0:
-            return None
-        return float(answer.x[-1]), np.asarray(answer.x[:-1] * units)
+        found = maximise_last(matrix, limits, bounds, balanced=self.balanced)
+        return None if found is None else (float(found[-1]), found[:-1])
 
     def _convex(self, matrix: Array, limits: Array, start: Array) -> tuple[float, Array] | None:
         """The same with rules that are concave in the output: a small smooth program."""

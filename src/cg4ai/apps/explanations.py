@@ -18,8 +18,7 @@ from cg4ai.data.arrays import group_same_inputs, is_among
 from cg4ai.ensemble.claims import MOVED, STRENGTH, Explanation
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.records import Array, Strength
-from cg4ai.rules import OutputRule, Requirement, Shape
-from cg4ai.rules.equality import Equality
+from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
 from cg4ai.rules.requirement import InputRule
 from cg4ai.rules.row_sizes import compute_requirement_size
@@ -79,19 +78,13 @@ def compute_slack(ensemble: Ensemble, rule: Requirement, inputs: Array, outputs:
     A rule on single outputs or over a region is about each input, in that region; one that lists
     inputs about these; a shape, and a rule that ties inputs together, about none alone.
     """
-    if isinstance(rule, Shape):
-        return np.full(len(inputs), np.nan)
     rule.check(inputs.shape[1], outputs.shape[1])
-    if isinstance(rule, OutputRule):
-        matrix, bound = rule.output_set(outputs.shape[1]).rows
-        return np.asarray((outputs @ matrix.T - bound).min(axis=1))
-    if isinstance(rule, Equality) and rule.inputs is None:
-        return -rule.compute_violation(inputs, outputs)
+    if not rule.is_pointwise:
+        return _listed(ensemble, rule, inputs)
+    slack = rule.slack_at(torch.as_tensor(inputs), torch.as_tensor(outputs)).detach().numpy()
     if isinstance(rule.region, Region):
-        given = torch.as_tensor(inputs), torch.as_tensor(outputs)
-        slack = -rule.violations(*given).detach().numpy().max(axis=1)
         return np.where(rule.region.contains(inputs), slack, np.nan)
-    return _listed(ensemble, rule, inputs)
+    return np.asarray(slack)
 
 
 def _listed(ensemble: Ensemble, rule: Requirement, inputs: Array) -> Array:
@@ -120,9 +113,13 @@ def listed_slack(ensemble: Ensemble, rule: Requirement) -> ListedSlack | None:
     """None for a rule that ties inputs together, or lists none."""
     rule.check(ensemble.input_size, ensemble.output_size)
     rows = rule.rows(0)
-    if rows is None or not isinstance(rule, InputRule) or getattr(rows, "mixing", None) is not None:
+    if rows is None or not isinstance(rule, InputRule):
         return None
-    at: Any = rows.index if isinstance(rows, LinearRows) else np.arange(len(rows))
+    at: Any = np.arange(len(rows))
+    if isinstance(rows, LinearRows):
+        if rows.mixing is not None:
+            return None
+        at = rows.index
     with torch.no_grad():
         own = -compute_shortfall(
             rows.bounds, rows.values(predictions(ensemble, rows.inputs)).numpy()

@@ -20,8 +20,7 @@ from cg4ai.ensemble.export import ThetaModule, export_program
 from cg4ai.errors import InvalidInput
 from cg4ai.pages.page import read_asset, render_page
 from cg4ai.pages.program import array_data, pack_program
-from cg4ai.rules import OutputRule, Requirement, Shape
-from cg4ai.rules.equality import Equality
+from cg4ai.rules import Requirement
 from cg4ai.rules.regions import Region
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
@@ -86,15 +85,6 @@ def export_page_program(ensemble: Ensemble) -> dict[str, Any]:
     return pack_program(export_program(module, ensemble.input_size, rows=1))
 
 
-def is_pointwise(rule: Requirement) -> bool:
-    """Whether the rule is about each input alone, in a region or everywhere."""
-    if isinstance(rule, Equality) and rule.inputs is None:
-        return True
-    return isinstance(rule, OutputRule) or (
-        not isinstance(rule, Shape) and isinstance(rule.region, Region)
-    )
-
-
 def listed_data(known: ListedSlack, labels: Sequence[str]) -> dict[str, Any]:
     """The inputs that a rule lists, as a page compares with them; what each is called."""
     return {
@@ -120,16 +110,7 @@ class ExplainedModule(nn.Module):
         decisive = self.ensemble.decision_scores(inputs) if self.ensemble.votes else outputs
         found = [outputs, self.module.theta(inputs), decisive]
         for rule in self.rules:
-            if isinstance(rule, OutputRule):
-                matrix, bound = map(torch.as_tensor, rule.output_set(outputs.shape[1]).rows)
-                found += [(outputs @ matrix.mT - bound).amin(1), torch.ones_like(inputs[:, 0])]
-            elif isinstance(rule, Equality) and rule.inputs is None:
-                matrix = torch.as_tensor(rule.matrix)
-                offset, slope = map(torch.as_tensor, rule.affine_bound(inputs.shape[1]))
-                missed = (outputs @ matrix.mT - offset - inputs @ slope.mT).abs().amax(1)
-                found += [-missed, torch.ones_like(inputs[:, 0])]
-            else:
-                assert isinstance(rule.region, Region)
-                inside = rule.region.near(inputs)
-                found += [-rule.violations(inputs, outputs).amax(1), inside.to(torch.float64)]
+            anywhere = torch.ones_like(inputs[:, 0])
+            inside = rule.region.near(inputs) if isinstance(rule.region, Region) else anywhere
+            found += [rule.slack_at(inputs, outputs), inside.to(torch.float64)]
         return tuple(found)

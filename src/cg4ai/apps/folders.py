@@ -29,6 +29,7 @@ DESCRIPTION = "description"
 STUDIES = ("failures",)  # folders below a run's, of what was found out about it later
 POSITIONS = "positions"  # in a description: of nodes, for pictures alone
 ALL_ARCS = "all_arcs"  # in a description: of the network, on paths or not
+PATH_SOURCE = "path_source"  # in a description: the links of the network, and how paths were chosen
 NOTES = "notes"  # in a description: what was left out, rescaled or assumed, in words
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
 UPDATE_OF = "update_of"  # in a description: the folder of the run that was updated
@@ -91,7 +92,12 @@ def check_same(run: Run, app: Application[S, P], settings: S, prepared: P) -> No
         may_differ=app.may_differ,
     )
     now, then = files.to_plain(app.describe(prepared)), run.settings.get(DESCRIPTION) or {}
-    names = (now.keys() | then.keys()) - {POSITIONS, ALL_ARCS, NOTES}  # older runs have none
+    names = (now.keys() | then.keys()) - {
+        POSITIONS,
+        ALL_ARCS,
+        PATH_SOURCE,
+        NOTES,
+    }  # older runs have none
     other = sorted(name for name in names if now.get(name) != then.get(name))
     if other:
         raise InvalidSettings(

@@ -13,17 +13,7 @@ from typing import Annotated
 
 import typer
 
-from cg4ai.apps.tabular.settings import TrainSettings
-from cg4ai.cli.check import check
-from cg4ai.cli.demo import demo
-from cg4ai.cli.doctor import doctor
-from cg4ai.cli.failures import failures
-from cg4ai.cli.new_network import NEW_NETWORK_EXAMPLES, new_network
-from cg4ai.cli.options import settings_command
-from cg4ai.cli.program import add_run_commands, new_program, run_guarded
-from cg4ai.cli.training import ROUTE_EXAMPLES, TRAIN_EXAMPLE, route, train
-from cg4ai.cli.update import UPDATE_EXAMPLES, update
-from cg4ai.routing.settings import RouteSettings
+from cg4ai.cli.program import Command, add_commands, new_program, run_commands, run_guarded
 
 EXAMPLES = {
     "predict": (
@@ -45,7 +35,76 @@ EXAMPLES = {
     "export": ("cg4ai export run --onnx model.onnx", "cg4ai export router --agents agents"),
 }
 
+COMMANDS = (
+    Command(
+        "cg4ai.cli.training:train",
+        "Train on a CSV file under rules.",
+        ["cg4ai train patients.csv --target diagnosis --rules rules.json --out run"],
+        settings="cg4ai.apps.tabular.settings:TrainSettings",
+    ),
+    Command(
+        "cg4ai.cli.training:route",
+        "Train a router that overloads no link.",
+        [
+            "cg4ai route abilene --demands 5 --paths 3 --out router",
+            "cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven",
+            "cg4ai route polska --load 0.6 --failures single --out router",
+            "cg4ai route abilene --agent-scope source --out agents",
+            "cg4ai route --resume --out router",
+        ],
+        settings="cg4ai.routing.settings:RouteSettings",
+    ),
+    Command(
+        "cg4ai.cli.new_network:new_network",
+        "Check and convert a network file of your own.",
+        [
+            "cg4ai new-network topology.graphml --capacity LinkSpeedRaw --demands gravity "
+            "--out mine.json",
+            "cg4ai new-network links.csv --demands matrix.csv --out mine.json",
+            "cg4ai new-network net.graph --demands net.0000.demands --out mine.json",
+            "cg4ai new-network graph.gml --default-capacity 10 --directed --out mine.json",
+            "cg4ai new-network topozoo/Aarnet --default-capacity 10 --demands gravity "
+            "--out aarnet.json",
+        ],
+    ),
+    *run_commands(EXAMPLES),
+    Command(
+        "cg4ai.cli.failures:failures",
+        "Make a router for each failure of links.",
+        [
+            "cg4ai failures router",
+            "cg4ai failures router a-b,c-d",
+            "cg4ai failures router cables.csv --jobs 2",
+        ],
+    ),
+    Command(
+        "cg4ai.cli.update:update",
+        "Update a router after a change of traffic or network.",
+        [
+            "cg4ai update router --traffic yesterday.npz --out router-today",
+            "cg4ai update router --network network.json",
+            "cg4ai update router --network network.json --shrink --force",
+        ],
+    ),
+    Command(
+        "cg4ai.cli.check:check",
+        "Verify a certificate with independent code.",
+        ["cg4ai check router/certificate.cg4ai --run router"],
+    ),
+    Command(
+        "cg4ai.cli.demo:demo",
+        "Run a demonstration on built-in data (half a minute).",
+        ["cg4ai demo --data cancer --out tumours"],
+    ),
+    Command(
+        "cg4ai.cli.doctor:doctor",
+        "Report what is installed and whether it works.",
+        ["cg4ai doctor --json"],
+    ),
+)
+
 app = new_program("Train models that keep hard rules, and state what is guaranteed.")
+add_commands(app, COMMANDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -69,48 +128,6 @@ def _common(
     ] = False,
 ) -> None:
     pass
-
-
-settings_command(
-    app,
-    TrainSettings,
-    train,
-    short_help="Train on a CSV file under rules.",
-    epilog=TRAIN_EXAMPLE,
-)
-settings_command(
-    app,
-    RouteSettings,
-    route,
-    short_help="Train a router that overloads no link.",
-    epilog=ROUTE_EXAMPLES,
-)
-app.command(
-    name="new-network",
-    short_help="Check and convert a network file of your own.",
-    epilog=NEW_NETWORK_EXAMPLES,
-)(new_network)
-add_run_commands(app, EXAMPLES)
-app.command(
-    short_help="Make a router for each failure of links.",
-    epilog="\b\nExamples:\n  cg4ai failures router\n  cg4ai failures router a-b,c-d\n"
-    "  cg4ai failures router cables.csv --jobs 2",
-)(failures)
-app.command(
-    short_help="Update a router after a change of traffic or network.", epilog=UPDATE_EXAMPLES
-)(update)
-app.command(
-    short_help="Verify a certificate with independent code.",
-    epilog="\b\nExample:\n  cg4ai check router/certificate.cg4ai --run router",
-)(check)
-app.command(
-    short_help="Run a demonstration on built-in data (half a minute).",
-    epilog="\b\nExample:\n  cg4ai demo --data cancer --out tumours",
-)(demo)
-app.command(
-    short_help="Report what is installed and whether it works.",
-    epilog="\b\nExample:\n  cg4ai doctor --json",
-)(doctor)
 
 
 if __name__ == "__main__":

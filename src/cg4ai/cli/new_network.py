@@ -9,21 +9,13 @@ import typer
 
 from cg4ai.cli.completion import complete_networks
 
-NEW_NETWORK_EXAMPLES = """\b
-Examples:
-  cg4ai new-network topology.graphml --capacity LinkSpeedRaw --demands gravity --out mine.json
-  cg4ai new-network links.csv --demands matrix.csv --out mine.json
-  cg4ai new-network graph.gml --default-capacity 10 --directed --out mine.json
-  cg4ai new-network topozoo/Aarnet --default-capacity 10 --demands gravity --out aarnet.json
-"""
-
 
 def new_network(
     file: Annotated[
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A .graphml, .gml, .json or .csv file, or a name of topohub.",
+            help="A .graphml, .gml, .json, .csv or .graph file, or a name of topohub.",
             autocompletion=complete_networks,
         ),
     ],
@@ -33,8 +25,8 @@ def new_network(
         str,
         typer.Option(
             metavar="WHICH",
-            help="own (those of FILE), a .csv (source,target,volume, or a matrix), or the models "
-            "gravity and uniform.",
+            help="own (those of FILE), a .csv (source,target,volume, or a matrix) or .demands "
+            "file, or the models gravity and uniform.",
             autocompletion=lambda incomplete: [
                 word for word in ("own", "gravity", "uniform") if word.startswith(incomplete)
             ],

@@ -10,18 +10,6 @@ from cg4ai.errors import InvalidInput
 from cg4ai.settings import RunOptions
 
 KEPT, NOT_KEPT = 0, 3
-TRAIN_EXAMPLE = """\b
-Example:
-  cg4ai train patients.csv --target diagnosis --rules rules.json --out run
-"""
-ROUTE_EXAMPLES = """\b
-Examples:
-  cg4ai route abilene --demands 5 --paths 3 --out router
-  cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven
-  cg4ai route polska --load 0.6 --failures single --out router
-  cg4ai route abilene --agent-scope source --out agents
-  cg4ai route --resume --out router
-"""
 
 
 def train(given: Given, options: RunOptions) -> int:

@@ -13,12 +13,6 @@ from cg4ai import clock
 from cg4ai.cli.completion import RunFolder
 
 STEPS = 300
-UPDATE_EXAMPLES = """\b
-Examples:
-  cg4ai update router --traffic yesterday.npz --out router-today
-  cg4ai update router --network network.json
-  cg4ai update router --network network.json --shrink --force
-"""
 
 
 def update(

@@ -28,7 +28,7 @@ from cg4ai.compile.problem import check_fit
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.members.shielded import Shield, ShieldedMembers
-from cg4ai.objectives import Batch, Epigraph, Objective, Supervised
+from cg4ai.objectives import Batch, Epigraph, Supervised
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Duals, IntArray, MasterSolution, PricingResult
 from cg4ai.rules.row_sizes import RequirementSize, compute_requirement_size, estimate_output_size
@@ -158,9 +158,9 @@ class Workspace:
     def _usual_loss(self) -> float | None:
         """The loss of the mean target, or of zeros where that has none; None without such data."""
         objective = self.objective
-        if not isinstance(objective, Supervised) or isinstance(objective, Objective):
+        if objective.labels is None:
             return None
-        targets = torch.as_tensor(np.asarray(objective.targets))
+        targets = torch.as_tensor(objective.labels)
         if targets.ndim != 2 or not targets.is_floating_point() or not targets.numel():
             return None
         targets = targets.double()
@@ -438,7 +438,7 @@ class Workspace:
 
     def add_tail(self, solution: MasterSolution, seed: int) -> int:
         """Look for inputs that the objective's mean hides, and count them in: how many."""
-        tail = self.objective.tail if isinstance(self.objective, Epigraph) else None
+        tail = self.objective.tail
         ensemble = None if tail is None else self.ensemble(solution)
         if self.scenarios is None or tail is None or ensemble is None:
             return 0

@@ -51,7 +51,6 @@ from cg4ai.colgen.single_choices import (
 )
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
-from cg4ai.objectives import Objective, Supervised
 from cg4ai.records import Array, Duals, PartState, SingleModel, StopReason
 from cg4ai.seeds import derive_seed
 
@@ -71,17 +70,13 @@ WORTH = 1e6  # of a block: pricers hold nothing back for its reduced cost
 
 def build_single_phase(problem: CompiledProblem) -> SinglePhase:
     """The phase of this problem; refuses those whose objective is not a sum over blocks."""
-    objective = problem.objective
     if problem.stated.phases is not None:
         raise InvalidInput(
             "single_model cannot be combined with the guarantee certified: leave single_model "
             "out, or ask for another guarantee",
             code="conflict",
         )
-    several = len(problem.layout) > 1 and isinstance(objective, Supervised)
-    by_output = isinstance(objective, Supervised) and objective.loss in ("squared", "absolute")
-    free = isinstance(objective, Supervised) and objective.loss == "none"
-    if several and (isinstance(objective, Objective) or not (by_output or free)):
+    if len(problem.layout) > 1 and not problem.objective.sums_over_outputs:
         raise InvalidInput(
             f"single_model with {len(problem.layout)} blocks needs a loss that is a sum over "
             "outputs (squared, absolute, none, or an Epigraph); use such a loss, or one block",

@@ -19,7 +19,7 @@ from cg4ai.compile.problem import find_softmax_groups
 from cg4ai.errors import InvalidInput
 from cg4ai.members.affine_maps import find_affine_map
 from cg4ai.members.output_sets import move_into_set
-from cg4ai.objectives import Objective, Supervised
+from cg4ai.objectives import Supervised
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
 from cg4ai.rules.guards import guard_of
@@ -92,9 +92,9 @@ def _convert_anchor(anchor: Any, outputs: int, inputs: int) -> AffineMap:
 def _find_reference(problem: CompiledProblem, space: Space) -> AffineMap | None:
     """Where predictions are expected: an affine fit of the targets, or shares of the classes."""
     objective = problem.objective
-    if not isinstance(objective, Supervised) or isinstance(objective, Objective):
+    if objective.labels is None:
         return None
-    targets = np.asarray(objective.targets, np.float64)
+    targets = np.asarray(objective.labels, np.float64)
     if targets.ndim == 2 and not len(space.least):
         return _move_into(space, _fit_affine_map(objective.inputs, targets))
     if targets.ndim == 2 and (inside := find_output_set(problem)) is not None:

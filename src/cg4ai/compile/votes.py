@@ -12,7 +12,7 @@ from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.data.arrays import group_same_inputs
 from cg4ai.errors import InvalidInput
 from cg4ai.members.constants import ConstantMembers
-from cg4ai.objectives import LossFunction, Objective, Supervised
+from cg4ai.objectives import LossFunction, Supervised
 from cg4ai.protocols import Pricer, PricerCapabilities, PricingRequest
 from cg4ai.records import Array, Duals, PricingResult
 from cg4ai.rules import DecisionRate, Requirement
@@ -53,8 +53,8 @@ def apply_votes(problem: CompiledProblem) -> CompiledProblem:
 
 def _labelled(problem: CompiledProblem, rule: Requirement) -> Supervised:
     objective = problem.objective
-    labelled = isinstance(objective, Supervised) and not isinstance(objective, Objective)
-    if not labelled or np.ndim(objective.targets) != 1:  # type: ignore[union-attr]
+    labels = objective.labels
+    if not isinstance(objective, Supervised) or labels is None or labels.ndim != 1:
         raise InvalidInput(
             f"{rule.name} is about decisions between classes, and this objective has no class "
             "labels; for numbers use Rate",
@@ -65,7 +65,6 @@ def _labelled(problem: CompiledProblem, rule: Requirement) -> Supervised:
             f"{rule.name} is about decisions of one predictor, got {len(problem.layout)} blocks",
             code="unsupported",
         )
-    assert isinstance(objective, Supervised)
     return objective
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import sparse
 from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
@@ -46,10 +47,13 @@ def plan_product(matrix: Array) -> Callable[[Array], Array]:
 
 
 class SparseMatrix:
-    """A fixed matrix (m, r); its products can be differentiated by what it is multiplied with."""
+    """A fixed matrix (m, r); its products can be differentiated by what it is multiplied with.
+
+    Only what is not zero is kept.
+    """
 
     def __init__(self, matrix: Array) -> None:
-        self.matrix = matrix
+        self.matrix = sparse.csr_array(matrix)
         self._tensors: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
 
     @classmethod
@@ -66,20 +70,27 @@ class SparseMatrix:
         *stacked, size, count = values.shape
         flat = values.reshape(-1, size, count).transpose(0, 1).reshape(size, -1)
         product: Tensor = _Product.apply(flat, *self._on(values.dtype))  # type: ignore[no-untyped-call]
-        return (
-            product.view(len(self.matrix), -1, count).transpose(0, 1).reshape(*stacked, -1, count)
-        )
+        rows = self.matrix.shape[0]
+        return product.view(rows, -1, count).transpose(0, 1).reshape(*stacked, -1, count)
 
     def _on(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         if dtype not in self._tensors:
             with torch.inference_mode(False), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)  # that sparse tensors are new to torch
-                dense = torch.tensor(self.matrix, dtype=dtype)
-                self._tensors[dtype] = (dense.to_sparse_csr(), dense.T.contiguous().to_sparse_csr())
+                both = (self.matrix, self.matrix.T.tocsr())
+                self._tensors[dtype] = (_as_tensor(both[0], dtype), _as_tensor(both[1], dtype))
         return self._tensors[dtype]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"matrix": self.matrix, "_tensors": {}}
+
+
+def _as_tensor(matrix: Any, dtype: torch.dtype) -> Tensor:
+    starts, columns = (
+        torch.tensor(part, dtype=torch.int64) for part in (matrix.indptr, matrix.indices)
+    )
+    values = torch.tensor(matrix.data, dtype=dtype)
+    return torch.sparse_csr_tensor(starts, columns, values, matrix.shape)
 
 
 class _Product(torch.autograd.Function):

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.colgen.separation import (
-    BlackBox,
-    GradientAscent,
-    MixedInteger,
+    brief_separator,
     default_separator,
 )
 from cg4ai.data.arrays import is_among
@@ -22,7 +20,7 @@ from cg4ai.ensemble.constructed import Pointwise, is_constructed
 from cg4ai.ensemble.rates import GroupRate, compute_group_rates
 from cg4ai.ensemble.verdict import Verdict, describe_coverage
 from cg4ai.objectives import compute_votes
-from cg4ai.protocols import Wrapping
+from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
 from cg4ai.rules import DecisionRate, OutputRule, Rate, Shape
 from cg4ai.rules.rates import GroupRates
@@ -39,9 +37,6 @@ if TYPE_CHECKING:
 
 LISTED_ONLY = "on the listed rows; likely violated on new ones"
 SHOWN = 5  # violated rows spelled out when an audit is printed
-# brief searches, with gradients and without
-SCREENING = GradientAscent(starts=1, steps=0)
-SAMPLING = BlackBox(starts=1, evaluations=10, vertices=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +217,8 @@ def audit(
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
             hurried = (brief or shield is not None) and isinstance(requirement.region, Region)
-            if hurried and _is_general(search):
-                search = SCREENING if ensemble.differentiable else SAMPLING
+            if hurried and isinstance(search, SeparatorDefaults) and search.takes_any_rule:
+                search = brief_separator(ensemble.differentiable)
             least = tolerance * estimate_region_size(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
         size = estimate_region_size(requirement, ensemble)
@@ -232,16 +227,6 @@ def audit(
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
     return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
-
-
-def _is_general(separator: object) -> bool:
-    """Whether it searches any rule over a region, so that a brief search may take its place.
-
-    A requirement may be one that its own separator alone can search.
-    """
-    if isinstance(separator, GradientAscent | BlackBox | MixedInteger):
-        return True
-    return isinstance(separator, Wrapping) and any(map(_is_general, separator.inner_parts()))
 
 
 class RowViolations(NamedTuple):

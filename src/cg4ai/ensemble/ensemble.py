@@ -192,7 +192,7 @@ class Ensemble(Mixture):
     @property
     def takes_missing(self) -> bool:
         """Whether inputs may be NaN: all members are trees that know where these go."""
-        return all(bool(getattr(part.members, "takes_missing", False)) for part in self.used)
+        return all(part.members.takes_missing for part in self.used)
 
     @property
     def votes(self) -> bool:

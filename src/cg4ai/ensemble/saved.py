@@ -160,7 +160,7 @@ def restore_ensemble(described: Description, factories: Factories, prefix: str =
         *(
             (guard.region.size, guard.rules.output_size)
             for guard in guards
-            if hasattr(guard.rules, "output_size")
+            if guard.rules.output_size is not None
         ),
     }
     if len(sizes) > 1:

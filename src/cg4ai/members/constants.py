@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,8 +20,11 @@ from cg4ai.members.checks import (
     read_state_array,
     read_state_field,
 )
+from cg4ai.members.slopes import Moves
+from cg4ai.members.structure import EXACT, Hulls, OutputForm
 from cg4ai.protocols import MemberDefaults, Single
-from cg4ai.records import IntArray, MemberState
+from cg4ai.records import Array, IntArray, MemberState
+from cg4ai.rules.shapes import Shape
 
 
 class ConstantMembers(MemberDefaults):
@@ -98,6 +102,21 @@ class ConstantMembers(MemberDefaults):
         made.values = tensors["values"]
         made.device = made.values.device
         return made
+
+    def gives_shares(self) -> bool:
+        return bool((self.values >= -EXACT).all() and (self.values <= 1 + EXACT).all())
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        size = self.output_size
+        slope, basis = np.zeros((size, self.input_size)), np.zeros((size, 0))
+        return [OutputForm(values, slope, basis) for values in self.values.cpu().numpy()]
+
+    def find_set_forms(self, matrix: Array) -> Sequence[Hulls]:
+        own = self.values.cpu().numpy()
+        return [Hulls(values[None], np.zeros(1, np.int64)) for values in own]
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        return list(np.zeros((len(self), 1, self.input_size, 4), bool))
 
     def state(self) -> MemberState:
         return MemberState(

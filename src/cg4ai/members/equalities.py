@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,11 +16,14 @@ from torch import Tensor
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs, read_state_array
 from cg4ai.members.networks import NetworkMembers
+from cg4ai.members.slopes import Moves
+from cg4ai.members.structure import OutputForm
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.completing import FIELDS, CompletionTensors
 from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState
 from cg4ai.rules.equality import Completion
+from cg4ai.rules.shapes import Shape
 
 
 def _check(input_size: int, output_size: int, completion: Completion) -> None:
@@ -105,6 +108,14 @@ class CompletedMembers(WrappedMembers[CompletionTensors]):
             skipped = basis @ parameters["skip"] if inner.skip else 0.0
             parameters["skip"] = skipped + slope.T.expand(len(self), -1, -1)
         return NetworkMembers(replace(inner, output_size=self.output_size, skip=skips), parameters)
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        made = self.completion
+        return [OutputForm(made.offset, made.slope, made.basis)]
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        folded = self.fold()
+        return () if folded is None else folded.find_moves(shape)
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

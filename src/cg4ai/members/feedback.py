@@ -5,16 +5,20 @@ stage, the loads `u_l = sum_k matrix[l, k] x[source[k]] y_k` of the answer are c
 
     o <- o + feedback_t softmax(exp(sharpness_t) u / max(u)),   y <- softmax(o)
 
-with trained matrices `feedback_t`. The network need not learn what adds up to a load, only how to
-answer one, which takes fewer units and far fewer steps. Only ratios of loads matter.
+with trained matrices `feedback_t`. Where these would be too large (`gains`), an output answers only
+the loads that it adds to: entry (k, l) is gain_t[k] matrix[l, k] / max_l matrix[l, k], one trained
+number for each output. The network need not learn what adds up to a load, only how to answer one,
+which takes fewer units and far fewer steps. Only ratios of loads matter.
 """
 
 from __future__ import annotations
 
 import copy
+import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -39,6 +43,7 @@ from cg4ai.runs import files
 
 SHARPNESS = 10.0  # of the first stage and all others, before training
 LEAST = 1e-30  # loads below it count as none
+FEEDBACK, GAIN = "feedback", "gain"  # parameters of a stage, by matrices or by gains
 LEAST_SHARE = 0.01  # of a first answer: from none at all training would not get away
 
 
@@ -72,9 +77,25 @@ class Loads:
             return self._sparse.multiply(weighted)
         return self.like(weighted)[0] @ weighted
 
-    @property
-    def key(self) -> tuple[bytes, ...]:
-        return (self.matrix.tobytes(), self.source.tobytes())
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for equal loads."""
+        total = hashlib.sha256(repr(self.matrix.shape).encode())
+        for array in (self.matrix, self.source):
+            total.update(np.ascontiguousarray(array).data)
+        return total.digest()
+
+    def answer(self, pressure: Tensor) -> Tensor:
+        """How much each output adds to what is under pressure: (count, L, n) -> (count, r, n)."""
+        if self._sparse is not None and self._sparse.can_multiply(pressure):
+            return self._response.multiply(pressure)
+        matrix = self.like(pressure)[0]
+        return (matrix.T / matrix.amax(0).clamp_min(LEAST).unsqueeze(1)) @ pressure
+
+    @cached_property
+    def _response(self) -> SparseMatrix:
+        """(r, L), each output's largest entry one."""
+        return SparseMatrix(self.matrix.T / np.maximum(self.matrix.max(0), LEAST)[:, None])
 
     def like(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
         """Matrix and source in the dtype and on the device of a tensor."""
@@ -102,7 +123,8 @@ class FeedbackArchitecture(ArchitectureDefaults):
 
     `first` (r, L) is what every feedback matrix is before training, `start` (r,) about what the
     network answers then, where given. Parameters are those of the network, `feedback_t`
-    (count, r, L) and `sharpness_t` (count, 1).
+    (count, r, L) and `sharpness_t` (count, 1). With `gains` they are `gain_t` (count, r), and
+    `first` is (r,).
     """
 
     network: NetworkArchitecture
@@ -110,9 +132,10 @@ class FeedbackArchitecture(ArchitectureDefaults):
     stages: int = 3
     first: Array | None = None
     start: Array | None = None
+    gains: bool = False
 
     def __post_init__(self) -> None:
-        shape = (self.output_size, len(self.loads.matrix))
+        shape = self._feedback_shape
         if not self.network.softmax_groups or self.loads.matrix.shape[1] != self.output_size:
             raise InvalidInput(
                 "feedback needs a network of softmax outputs and loads of as many outputs, got "
@@ -134,6 +157,16 @@ class FeedbackArchitecture(ArchitectureDefaults):
             )
 
     @property
+    def feedback(self) -> str:
+        """What the trained parameters of a stage are called."""
+        return GAIN if self.gains else FEEDBACK
+
+    @property
+    def _feedback_shape(self) -> tuple[int, ...]:
+        size = self.output_size
+        return (size,) if self.gains else (size, len(self.loads.matrix))
+
+    @property
     def input_size(self) -> int:
         return self.network.input_size
 
@@ -148,13 +181,13 @@ class FeedbackArchitecture(ArchitectureDefaults):
         return hash(self._key())
 
     def _key(self) -> tuple[object, ...]:
-        return (self.network, self.loads.key, self.stages)
+        return (self.network, self.loads.key, self.stages, self.gains)
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each parameter of one member."""
         shapes = self.network.shapes()
         for stage in range(self.stages):
-            shapes[f"feedback_{stage}"] = (self.output_size, len(self.loads.matrix))
+            shapes[f"{self.feedback}_{stage}"] = self._feedback_shape
             shapes[f"sharpness_{stage}"] = (1,)
         return shapes
 
@@ -162,11 +195,11 @@ class FeedbackArchitecture(ArchitectureDefaults):
         parameters = self.network.initialise(count, generator)
         if self.start is not None:
             self._begin_at(parameters, self.start)
-        size = (count, self.output_size, len(self.loads.matrix))
+        size = (count, *self._feedback_shape)
         first = np.zeros(size[1:]) if self.first is None else self.first
         for stage in range(self.stages):
             start = torch.tensor(first, dtype=torch.float32)
-            parameters[f"feedback_{stage}"] = start.expand(size).clone()
+            parameters[f"{self.feedback}_{stage}"] = start.expand(size).clone()
             parameters[f"sharpness_{stage}"] = torch.full((count, 1), math.log(SHARPNESS))
         return parameters
 
@@ -208,7 +241,11 @@ class FeedbackArchitecture(ArchitectureDefaults):
             ratio = loads / loads.amax(1, keepdim=True).clamp_min(LEAST)
             sharpness = parameters[f"sharpness_{stage}"].exp().unsqueeze(-1)
             pressure = (sharpness * ratio).softmax(1)
-            scores = torch.baddbmm(scores, parameters[f"feedback_{stage}"], pressure)
+            if self.gains:
+                gain = parameters[f"{GAIN}_{stage}"].unsqueeze(-1)
+                scores = torch.addcmul(scores, gain, self.loads.answer(pressure))
+            else:
+                scores = torch.baddbmm(scores, parameters[f"{FEEDBACK}_{stage}"], pressure)
             answer = layers.apply_grouped_softmax(scores, form.groups)
         return answer
 
@@ -227,11 +264,16 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
     kind = "feedback"
 
     def single(self) -> Single | None:
-        """None where groups of a softmax are of very different sizes, or a sharpness is huge."""
+        """None where groups of a softmax are of very different sizes, or a sharpness is huge.
+
+        And where feedback is by gains: there are so many outputs that batches are as quick.
+        """
+        if self.architecture.gains:
+            return None
         own, network = self.architecture, self.architecture.network
         groups, arrays = SoftmaxGroups(network.softmax_groups), as_arrays(self.parameters)
         stages = [
-            (groups.lay_out(arrays[f"feedback_{stage}"]), np.exp(arrays[f"sharpness_{stage}"]))
+            (groups.lay_out(arrays[f"{FEEDBACK}_{stage}"]), np.exp(arrays[f"sharpness_{stage}"]))
             for stage in range(own.stages)
         ]
         if not groups.affordable or any((sharp > MODEST).any() for _, sharp in stages):
@@ -265,6 +307,7 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
             own.network.with_units(units),
             own.loads.with_tensors(tensors["matrix"], tensors["source"]),
             own.stages,
+            gains=own.gains,
         )
         return made
 
@@ -294,7 +337,8 @@ class FeedbackMembers(StackedMembers[FeedbackArchitecture]):
             raise InvalidInput(
                 f"saved {state.kind} members: there are no {stages} stages", code="bad-file"
             )
-        architecture = FeedbackArchitecture(network.architecture, loads, stages)
+        gains = f"{GAIN}_0" in state.arrays
+        architecture = FeedbackArchitecture(network.architecture, loads, stages, gains=gains)
         own = {
             name: read_state_array(state, name)
             for name in architecture.shapes()

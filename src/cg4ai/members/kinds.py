@@ -2,36 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
 
 from cg4ai.errors import InvalidInput, MissingFactory, did_you_mean
-from cg4ai.members.constants import ConstantMembers
-from cg4ai.members.equalities import CompletedMembers
-from cg4ai.members.feedback import FeedbackMembers
-from cg4ai.members.flows import FlowMembers
-from cg4ai.members.modules import ModuleMembers
-from cg4ai.members.nested_classes import NestedMembers
-from cg4ai.members.networks import NetworkMembers
-from cg4ai.members.output_sets import ArrangedMembers
-from cg4ai.members.shielded import ShieldedMembers
-from cg4ai.members.side_by_side import SideBySideMembers
-from cg4ai.members.trees import TreeMembers
-from cg4ai.members.wrappers import WrappedMembers, can_join
+from cg4ai.members.wrappers import can_join
 from cg4ai.protocols import Members
 from cg4ai.records import MemberState
 
-# how members are made again from their state, by kind; modules need their factory as well
-_RESTORED: dict[str, Callable[[MemberState], Members]] = {
-    NetworkMembers.kind: NetworkMembers.restore,
-    FeedbackMembers.kind: FeedbackMembers.restore,
-    SideBySideMembers.kind: SideBySideMembers.restore,
-    TreeMembers.kind: TreeMembers.restore,
-    ConstantMembers.kind: ConstantMembers.restore,
-    FlowMembers.kind: FlowMembers.restore,
+
+class Home(NamedTuple):
+    """Where the class of a kind is; it is imported when such members are restored."""
+
+    module: str
+    name: str
+
+    def load(self) -> Any:
+        return vars(import_module(f"cg4ai.members.{self.module}"))[self.name]
+
+
+# how members are made again from their state, by kind: from that alone, ...
+STACKS = {
+    "network": Home("networks", "NetworkMembers"),
+    "feedback": Home("feedback", "FeedbackMembers"),
+    "side by side": Home("side_by_side", "SideBySideMembers"),
+    "tree": Home("trees", "TreeMembers"),
+    "constant": Home("constants", "ConstantMembers"),
+    "flows": Home("flows", "FlowMembers"),
 }
-_WRAPPERS: dict[str, type[WrappedMembers[Any]]] = {
-    kind.kind: kind for kind in (ShieldedMembers, CompletedMembers, ArrangedMembers, NestedMembers)
+# ... with a factory of the user's, ...
+MODULES = {"module": Home("modules", "ModuleMembers")}
+# ... or from members inside, which are restored first
+WRAPPERS = {
+    "shielded": Home("shielded", "ShieldedMembers"),
+    "completed": Home("equalities", "CompletedMembers"),
+    "arranged": Home("output_sets", "ArrangedMembers"),
+    "nested": Home("nested_classes", "NestedMembers"),
 }
 
 
@@ -43,17 +50,23 @@ def restore(state: MemberState, factories: Mapping[str, Any] | None = None) -> M
     one's own what restores them, `{kind: restore}`, `restore(state) -> Members`.
     """
     given, kind = factories or {}, str(state.kind)
-    if kind == ModuleMembers.kind:
-        return ModuleMembers.restore(state, given)
-    if kind in _WRAPPERS:
-        return _WRAPPERS[kind].restore(state, lambda inner: restore(inner, given), given)
-    if kind in _RESTORED:
-        return _RESTORED[kind](state)
-    if kind in given:
-        own: Members = given[kind](state)
-        return own
-    known = [*_RESTORED, ModuleMembers.kind, *_WRAPPERS]
-    raise MissingFactory(
+    made: Members
+    if kind in STACKS:
+        made = STACKS[kind].load().restore(state)
+    elif kind in MODULES:
+        made = MODULES[kind].load().restore(state, given)
+    elif kind in WRAPPERS:
+        made = WRAPPERS[kind].load().restore(state, lambda inner: restore(inner, given), given)
+    elif kind in given:
+        made = given[kind](state)
+    else:
+        raise _unknown_kind(kind)
+    return made
+
+
+def _unknown_kind(kind: str) -> MissingFactory:
+    known = [*STACKS, *MODULES, *WRAPPERS]
+    return MissingFactory(
         f"unknown kind of members {kind!r}{did_you_mean(kind, known)}; this version reads "
         f"{', '.join(known)}; for a kind of your own give factories={{{kind!r}: restore}}",
         code="unknown-name",

@@ -5,8 +5,8 @@ Libraries of trees bound how a probability moves with a feature for two classes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -15,9 +15,11 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_indices
+from cg4ai.members.slopes import Moves
 from cg4ai.members.wrappers import Restored, WrappedMembers
 from cg4ai.protocols import Members, Single
 from cg4ai.records import IntArray, MemberState
+from cg4ai.rules.shapes import Monotone, Shape
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,23 @@ class NestedMembers(WrappedMembers[Nesting]):
             layer.compose(torch.from_numpy(inner(x)[0].reshape(shape)))[:, 0].numpy(),
             None,
         )
+
+    def gives_shares(self) -> bool:
+        return self.inner.gives_shares()
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        """What is asked of the whole is asked of the columns taken from parts as they are."""
+        nesting = self.layer
+        if not isinstance(shape, Monotone) or shape.logits:
+            return ()
+        if (shape.ordered, shape.output) != (nesting.output is None, nesting.output):
+            return ()
+        first = np.arange(len(self)) * nesting.parts
+        found = [
+            self.inner.take(first + part).find_moves(replace(shape, output=k, ordered=False))
+            for part, k in nesting.bound.items()
+        ]
+        return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

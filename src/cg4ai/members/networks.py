@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal, Self
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.members import layers
+from cg4ai.members import layers, slopes
 from cg4ai.members.checks import (
     as_array,
     as_tensor,
@@ -32,8 +32,10 @@ from cg4ai.members.checks import (
 )
 from cg4ai.members.single import SoftmaxGroups, as_arrays, plan_scores
 from cg4ai.members.stacked import StackedMembers
+from cg4ai.members.structure import SPREAD, Ends, Hulls, OutputForm, build_probability_hulls
 from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, Single
 from cg4ai.records import Array, MemberState
+from cg4ai.rules.shapes import Shape
 
 Activation = Literal["relu", "gelu", "tanh"]
 Output = Literal["linear", "softmax", "grouped"]
@@ -367,6 +369,56 @@ class NetworkMembers(StackedMembers[NetworkArchitecture]):
         given = {name: tensor for name, tensor in units.items() if tensor is not None}
         made.architecture = self.architecture.with_units(given)
         return made
+
+    def gives_shares(self) -> bool:
+        return bool(self.architecture.softmax_groups)
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        """The last layer and what skips the others, in units of the inputs."""
+        own = self.architecture
+        if own.softmax_groups:
+            return ()
+        shift, scale = _units(own.shift, own.scale, own.input_size)
+        arrays = as_arrays(self.parameters)
+        found = []
+        for number in range(len(self)):
+            basis, offset = arrays[f"weight_{own.depth}"][number], arrays[f"bias_{own.depth}"]
+            slope = np.zeros((own.output_size, own.input_size))
+            if own.skip:
+                slope = arrays["skip"][number]
+            elif own.depth == 0:
+                slope, basis = basis, np.zeros((own.output_size, 0))
+            slope = slope / scale
+            found.append(OutputForm(offset[number] - slope @ shift, slope, basis))
+        return found
+
+    def find_set_forms(self, matrix: Array) -> Sequence[Hulls]:
+        groups = self.architecture.softmax_groups
+        return [build_probability_hulls(groups)] if groups else ()
+
+    def find_moves(self, shape: Shape) -> Sequence[slopes.Moves]:
+        own = self.architecture
+        under = bool(own.softmax_groups)
+        if len(own.softmax_groups) > 1 or (under and shape.logits):
+            return ()
+        rows = slopes.find_asked_rows(shape, own.output_size, softmax=under)
+        arrays = as_arrays(self.parameters)
+        found = [
+            slopes.find_network_moves(
+                {name: array[number] for name, array in arrays.items()},
+                rows,
+                depth=own.depth,
+                activation=own.activation,
+            )
+            for number in range(len(self))
+        ]
+        return [slopes.apply_softmax(one) for one in found] if under else found
+
+    def find_usual_inputs(self) -> Ends | None:
+        """By the units of the inputs, where there are any."""
+        own = self.architecture
+        middle, size = _units(own.shift, own.scale, own.input_size)
+        return None if own.scale is None else (middle - SPREAD * size, middle + SPREAD * size)
 
     def state(self) -> MemberState:
         arrays = {name: as_array(tensor) for name, tensor in self.tensors().items()}

@@ -7,8 +7,8 @@ sorting nor clamping turns anything monotone round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,11 +17,14 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs, read_state_array
+from cg4ai.members.slopes import Moves, map_into_set
+from cg4ai.members.structure import Arrangement
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.set_projection import SetTensors, clamp_inward
 from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState
 from cg4ai.rules.output_sets import OutputSet, Total
+from cg4ai.rules.shapes import Shape
 
 
 def move_into_set(source: OutputSet, outputs: Array) -> Array:
@@ -81,6 +84,22 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
         if inner is None:
             return None
         return lambda x: (layer.move_into_set(torch.from_numpy(inner(x)[0])).numpy(), None)
+
+    def gives_shares(self) -> bool:
+        return bool((self.output_set.low >= 0).all() and (self.output_set.high <= 1).all())
+
+    def find_set_forms(self, matrix: Array) -> Sequence[Arrangement]:
+        return [Arrangement.of(self.output_set)]
+
+    def find_moves(self, shape: Shape) -> Sequence[Moves]:
+        if shape.logits or shape.ordered:
+            return ()
+        size = self.output_size
+        every = replace(shape, output=None)  # sorting makes each output one of several
+        asked = np.flatnonzero(shape.functionals(size).any(axis=0))
+        found = self.inner.find_moves(every)
+        whole = (np.broadcast_to(one, (size, *one.shape[1:])) for one in found)
+        return [map_into_set(one, self.output_set)[asked] for one in whole]
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

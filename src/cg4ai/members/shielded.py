@@ -8,7 +8,7 @@ training a `ShieldedArchitecture` is training through the shield.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -17,13 +17,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.anchors.affine_maps import AffineMap
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_inputs
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.structure import OutputForm, SetForm, cross_forms
 from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.blending import Blend, Coupled
 from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState, select_prefixed
 from cg4ai.rules.guards import Guard, dump_guards, load_guards
+from cg4ai.rules.output_sets import OutputSet
 from cg4ai.runs import files
 
 HOLD = 0.1  # of what the way from the anchor changes in the loss, per unit of log r
@@ -88,6 +92,9 @@ class Shield:
     def affine_anchor(self) -> tuple[Array, Array] | None:
         """Slopes (r, d) and offsets (r,) of the anchor; None if it is not affine."""
         size = self.anchor.input_size
+        if isinstance(self.anchor, ConstantMembers):
+            known = AffineMap.constant(self.anchor.values[0].cpu().numpy(), size)
+            return known.slopes, known.offsets
         points = torch.cat([torch.zeros(1, size), torch.eye(size), torch.full((1, size), 2.0)])
         values = self.anchor.outputs(points.to(self.anchor.device, torch.float64))[0].cpu().numpy()
         offsets, slopes = values[0], (values[1:-1] - values[0]).T
@@ -192,6 +199,25 @@ class ShieldedMembers(WrappedMembers[Shield]):
             return None
         size = self.output_size
         return lambda x: move(x, inner(x)[0], lambda: anchor(x)[0][:, :size])
+
+    @property
+    def output_set(self) -> OutputSet | None:
+        return self.inner.output_set
+
+    def gives_shares(self) -> bool:
+        return self.inner.gives_shares() and self.shield.anchor.gives_shares()
+
+    def find_output_forms(self) -> Sequence[OutputForm]:
+        own, anchors = (one.find_output_forms() for one in (self.inner, self.shield.anchor))
+        crossed = cross_forms(own, anchors, self.shield.blending.components)
+        return [*own, *anchors, *crossed] if own and anchors else ()
+
+    def find_set_forms(self, matrix: Array) -> Sequence[SetForm]:
+        """None where some row reads outputs that the shield moves by different shares."""
+        own, anchors = (one.find_set_forms(matrix) for one in (self.inner, self.shield.anchor))
+        components = self.shield.blending.components
+        together = all(len(np.unique(components[row != 0])) <= 1 for row in matrix)
+        return [*own, *anchors] if own and anchors and together else ()
 
     @classmethod
     def restore(cls, state: MemberState, restored: Restored, factories: Mapping[str, Any]) -> Self:

@@ -22,6 +22,7 @@ from cg4ai.rules.shapes import Monotone, Shape
 Moves = NDArray[np.bool_]  # (..., features, 4): may rise, fall, bend up, bend down
 RISE, FALL, UP, DOWN = range(4)
 OPPOSITE = [FALL, RISE, DOWN, UP]
+TREE_ARRAYS = ("feature", "left", "right", "value", "factor", "subset")
 FREE = 2  # a weight of either sign; else weights are 1 (>= 0), -1 (<= 0) or 0
 
 
@@ -73,6 +74,11 @@ def find_allowed_moves(shapes: Sequence[Shape], input_size: int) -> Moves:
         made[directions > 0, against[0]] = False
         made[directions < 0, against[1]] = False
     return made
+
+
+def find_asked_rows(shape: Shape, output_size: int, *, softmax: bool) -> IntArray:
+    """(k, r): the sums of scores to look at; differences of them, if under a softmax."""
+    return shape.differences(output_size) if softmax else shape.functionals(output_size)
 
 
 def find_output_moves(shapes: Sequence[Shape], output_size: int, input_size: int) -> Moves:

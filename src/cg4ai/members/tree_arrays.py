@@ -17,6 +17,9 @@ from cg4ai.records import Array, IntArray
 # A score under a softmax that gives probability exactly zero, and is still a finite number.
 ABSENT_SCORE = -1e9
 LARGEST_THRESHOLD = 1e60  # in place of infinite ones; proofs account for numbers up to it
+SAME = 1e-8  # of the spread of a feature: values nearer than that differ by rounding
+ROW = 10.0  # such distances: values that lie in a longer row are told apart
+APART = 1e-3  # of the way between two values: where a threshold is nearer to one, it is moved
 LARGEST_CATEGORY = 2**20  # a subset holds a bit for each smaller one
 
 
@@ -262,6 +265,50 @@ def combine_outputs(parts: Sequence[TreeMembers]) -> TreeMembers:
 
 
 ROUNDING = 1e-6  # of the largest value: more than rounding to float32 can move a leaf
+
+
+def move_thresholds_apart(members: TreeMembers, inputs: Array) -> TreeMembers:
+    """The same trees with thresholds halfway between the values (n, d) that they were fitted to.
+
+    Some libraries split at a value itself, and any may split between two that were equal before a
+    scaler or a PCA. Such trees decide by last bits, which are others for a row alone than in a
+    batch.
+    """
+    threshold, feature = members.threshold.cpu().numpy().copy(), members.feature.cpu().numpy()
+    asks = members.left.cpu().numpy() != np.arange(feature.shape[2])
+    if members.subset is not None:
+        asks &= members.subset.cpu().numpy() < 0
+    for number in np.unique(feature[asks]).tolist():
+        here = asks & (feature == number)
+        column = inputs[:, number]
+        if members.single_precision:
+            column = column.astype(np.float32).astype(np.float64)
+        threshold[here] = _move_apart(threshold[here], column[np.isfinite(column)])
+    made = torch.as_tensor(threshold, device=members.device)
+    return members.with_tensors({**members.tensors(), "threshold": made})
+
+
+def _move_apart(thresholds: Array, column: Array) -> Array:
+    """Thresholds (k,) of a feature that has these values (n,)."""
+    values = np.unique(column)
+    if len(values) < 2:
+        return thresholds
+    spread = float(np.median(np.abs(column - np.median(column)))) or float(np.abs(values).max())
+    near = SAME * spread
+    first = np.append(True, np.diff(values) > near)
+    cluster = np.cumsum(first) - 1
+    wide = (values[np.append(first[1:], True)] - values[first] > ROW * near)[cluster]
+    starts = np.flatnonzero(first | wide)
+    lowest, highest = values[starts], values[np.append(starts[1:] - 1, len(values) - 1)]
+    # the cluster with the last value up to the threshold, and the one above it
+    below = np.searchsorted(lowest, thresholds, side="right") - 1
+    below = np.where(below == len(lowest) - 1, below - (thresholds < highest[below]), below)
+    inside = (below >= 0) & (below < len(lowest) - 1)
+    at = np.clip(below, 0, len(lowest) - 2)
+    low, high = highest[at], lowest[at + 1]
+    way = np.minimum(thresholds - low, high - thresholds)
+    middle = low + (high - low) / 2
+    return np.where(inside & (way < APART * (high - low)) & (middle < high), middle, thresholds)
 
 
 def repair_leaves(members: TreeMembers, signs: IntArray) -> TreeMembers:

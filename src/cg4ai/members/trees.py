@@ -17,6 +17,7 @@ from torch import Tensor
 
 from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.members import slopes
 from cg4ai.members.checks import (
     as_array,
     check_indices,
@@ -28,8 +29,17 @@ from cg4ai.members.checks import (
     read_state_field,
 )
 from cg4ai.members.single import plan_trees
+from cg4ai.members.structure import (
+    EXACT,
+    Ends,
+    Hulls,
+    build_probability_hulls,
+    find_leaf_hulls,
+    find_split_ends,
+)
 from cg4ai.protocols import MemberDefaults, Single
 from cg4ai.records import Array, IntArray, MemberState
+from cg4ai.rules.shapes import Shape
 
 Link = Literal["identity", "softmax"]
 LINKS = ("identity", "softmax")
@@ -411,6 +421,39 @@ class TreeMembers(MemberDefaults):
         if self.subsets is not None:
             words[:, : self.subsets.shape[1], : self.subsets.shape[2]] = self.subsets
         return {**arrays, "value": value, "subsets": words}
+
+    def gives_shares(self) -> bool:
+        if self.link == "softmax":
+            return True
+        leaves = self.value * self.factor[:, None, None, None]
+        least, most = (self.initial + end.sum(1) for end in (leaves.amin(2), leaves.amax(2)))
+        return bool((least >= -EXACT).all() and (most <= 1 + EXACT).all())
+
+    def find_set_forms(self, matrix: Array) -> Sequence[Hulls]:
+        if self.link == "softmax":
+            return [build_probability_hulls((self.output_size,))]
+        return list(find_leaf_hulls(self._arrays()))
+
+    def find_moves(self, shape: Shape) -> Sequence[slopes.Moves]:
+        under = self.link == "softmax"
+        rows = slopes.find_asked_rows(shape, self.output_size, softmax=under)
+        arrays = self._arrays()
+        names = [name for name in arrays if name in slopes.TREE_ARRAYS]
+        found = [
+            slopes.find_tree_moves(
+                {name: arrays[name][number] for name in names} | {"input_size": self.input_size},
+                rows,
+            )
+            for number in range(len(self))
+        ]
+        return [slopes.apply_softmax(one) for one in found] if under else found
+
+    def find_usual_inputs(self) -> Ends:
+        """Around their splits."""
+        return find_split_ends(self._arrays(), self.input_size)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {name: tensor.cpu().numpy() for name, tensor in self.tensors().items()}
 
     def state(self) -> MemberState:
         config = {

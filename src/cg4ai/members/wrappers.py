@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
+from cg4ai.members.structure import Ends
 from cg4ai.protocols import (
     Architecture,
     ArchitectureDefaults,
@@ -113,6 +114,9 @@ class WrappedMembers(MemberDefaults, ABC, Generic[LayerT]):
 
     def factories(self) -> Mapping[str, Any]:
         return self.inner.factories()
+
+    def find_usual_inputs(self) -> Ends | None:
+        return self.inner.find_usual_inputs()
 
     def trained_names(self) -> frozenset[str]:
         """Those of `tensors` that training moves."""

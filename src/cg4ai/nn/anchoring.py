@@ -18,11 +18,9 @@ from cg4ai.nn.layer_rules import LayerRule, PlacedRule
 from cg4ai.rules import output_sets
 from cg4ai.rules.affine import AffineRules
 from cg4ai.rules.coefficients import AffineCoefficients
-from cg4ai.rules.concave import Concave
 from cg4ai.rules.equality import Completion, Equality, join_equalities
-from cg4ai.rules.guards import FunctionRules, Guard, guard_of
+from cg4ai.rules.guards import Guard, guard_of
 from cg4ai.rules.output_sets import OutputRule, OutputSet
-from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Box, Region
 from cg4ai.rules.requirement import InputRule
 
@@ -118,7 +116,7 @@ def build_guards(
             if isinstance(one, OutputRule)
             else _build_guard(one, place, output_size)
         )
-        if everywhere and not is_free_of_inputs(guard):
+        if everywhere and not guard.rules.free_of_inputs:
             raise InvalidInput(
                 f"{one.name} depends on the input, but no region says where it holds; give "
                 "region=Box(lower, upper), or a region to the rule",
@@ -158,17 +156,6 @@ def _build_guard_of_outputs(rule: OutputRule, place: Region, output_size: int) -
     matrix, bound = source.rows
     rows = AffineRules.of(AffineCoefficients.fixed(matrix), bound, ">=", input_size=place.size)
     return Guard(rule.name, place, rows)
-
-
-def is_free_of_inputs(guard: Guard) -> bool:
-    """Whether its rules are the same at every input."""
-    rules = guard.rules
-    if isinstance(rules, QuadraticRules):
-        return True
-    if isinstance(rules, AffineRules):
-        return not (rules.tilt.any() or rules.value.any())
-    # a rule that is a function in Python: one of the outputs alone, or of who knows what
-    return isinstance(rules, FunctionRules) and isinstance(rules.requirement, Concave)
 
 
 def choose_anchor(

@@ -21,6 +21,7 @@ from cg4ai.data.arrays import is_traced
 from cg4ai.records import Array, IntArray, select_prefixed
 from cg4ai.rules.guards import Guard
 
+MANY_TERMS = 10**8  # of the slacks of a batch: about a hundredth of a second of one core
 Coupled = tuple[tuple[int, ...], ...]
 # an input (d,), outputs (m, r) and what computes the anchor's (1, r) -> outputs that keep the rules
 # and theta (m,), None where nothing was moved
@@ -78,10 +79,33 @@ class Blend:
     ) -> tuple[Tensor, Tensor]:
         """(n, d), (..., n, r), (n, r) -> outputs that keep the rules, and theta (..., n).
 
-        Nothing here branches on numbers, so that it can be traced.
+        While it is traced nothing here branches on numbers.
         """
-        share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
+        if self._prefers_broken(inputs, outputs):
+            each = [one.shares_of_broken(inputs, outputs, anchor) for one in self.guards]
+            each.append(outputs.new_zeros(*outputs.shape[:-1], 1))
+            share = self._spread(each)
+        else:
+            share = self._share(inputs, outputs, anchor, self.slacks(inputs, outputs))
         return _selected(outputs, anchor, share), share.amax(-1)
+
+    def _prefers_broken(self, inputs: Tensor, outputs: Tensor) -> bool:
+        """Whether a step of training shall look for the rules that are broken first.
+
+        On a CPU, where the slacks of all take most of its time; elsewhere looking would wait.
+        """
+        if is_traced() or not torch.is_grad_enabled() or inputs.device.type != "cpu":
+            return False
+        terms = self._separable_terms * outputs[..., 0].numel()
+        return terms >= MANY_TERMS and self._parts(outputs.device) is None
+
+    @cached_property
+    def _separable_terms(self) -> int:
+        """Of all rules together for one input; 0 where some are not separable."""
+        if not all(one.rules.is_separable for one in self.guards):
+            return 0
+        own = sum(len(one.sizes) for one in self.guards)
+        return own * (self.output_size + self.guards[0].region.size)
 
     def repair_outputs(
         self, inputs: Tensor, outputs: Tensor, anchor: Callable[[Tensor], Tensor]
@@ -141,7 +165,26 @@ class Blend:
             share = spread(np.concatenate(needed, axis=1))
             return _blended(y, towards, share), share.max(axis=1)
 
-        return move
+        def move_together(
+            x: Array, y: Array, anchor: Callable[[], Array]
+        ) -> tuple[Array, Array | None]:
+            """Of one member, by the rules that it breaks alone."""
+            if len(y) > 1:
+                return move(x, y, anchor)
+            share, towards = 0.0, None
+            for guard, slack in zip(self.guards, slacks, strict=True):
+                own = slack(x, y)
+                if own.item(own.argmin()) >= 0:
+                    continue
+                which = (~(own[0] >= 0)).nonzero()[0]
+                towards = anchor() if towards is None else towards
+                other = guard.rules.compute_slack_of_some(which, x, towards)
+                share = max(share, guard.shares_of_one(x, own[:, which], other, which).max())
+            if towards is None:
+                return y, None
+            return _move_along(y, towards, share), np.array([share])
+
+        return move_together if parts is None and self._separable_terms else move
 
     def blend_and_round(
         self,
@@ -203,8 +246,11 @@ class Blend:
     @cached_property
     def components(self) -> IntArray:
         """(r,): which outputs are moved together; those that stay as they are form the last."""
-        together = [np.isin(np.arange(self.output_size), group)[None] for group in self.coupled]
-        ties = sparse.coo_array(np.concatenate([self._reads, *together]))
+        sets = np.repeat(np.arange(len(self.coupled)), [len(group) for group in self.coupled])
+        members = np.array([one for group in self.coupled for one in group], np.int64)
+        shape = (len(self.coupled), self.output_size)
+        together = sparse.coo_array((np.ones(len(members), bool), (sets, members)), shape)
+        ties = sparse.vstack([sparse.coo_array(self._reads), together], format="coo")
         # outputs are nodes, and so are rules: outputs beside outputs would be their square
         size = self.output_size + ties.shape[0]
         edges = (np.ones(ties.nnz, np.int8), (self.output_size + ties.row, ties.col))
@@ -260,6 +306,14 @@ def _selected(outputs: Tensor, anchor: Tensor, share: Tensor) -> Tensor:
     # at 1 the anchor itself: outputs may hold infinities or no numbers there
     blended = torch.where(share < 1, blended, anchor)
     return torch.where(share > 0, blended, outputs)
+
+
+def _move_along(outputs: Array, anchor: Array, share: float) -> Array:
+    """As `_blended`, with one share of all outputs."""
+    if not 0 < share < 1:
+        return anchor if share > 0 else outputs
+    way = anchor - outputs
+    return outputs + share * way if share < 0.5 else anchor - (1 - share) * way
 
 
 def _blended(outputs: Array, anchor: Array, share: Array) -> Array:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from cg4ai.errors import InvalidInput
-from cg4ai.rules.coefficients import AffineCoefficients
 from cg4ai.rules.concave import Concave
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.output_sets import OutputRule, Range
+from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.requirement import RequirementDefaults
 
@@ -41,7 +38,7 @@ def check_rules(given: Given, layer: str) -> list[LayerRule]:
 
 def find_width(rules: Sequence[LayerRule], output_size: int | None) -> int:
     """How many outputs the rules are about."""
-    stated = [output_size, *map(find_stated_width, rules)]
+    stated = [output_size, *(one.stated_width for one in rules)]
     sizes = sorted({size for size in stated if size is not None})
     if len(sizes) == 1:
         return sizes[0]
@@ -51,20 +48,3 @@ def find_width(rules: Sequence[LayerRule], output_size: int | None) -> int:
             code="missing-argument",
         )
     raise InvalidInput(f"the rules are about {sizes} outputs; they must agree", code="shape")
-
-
-def find_stated_width(rule: LayerRule) -> int | None:
-    """How many outputs a rule speaks of; None where it says nothing."""
-    if isinstance(rule, Range) and rule.outputs is None:
-        size = max(len(rule.low), len(rule.high))
-        return size if size > 1 else None
-    if isinstance(rule, OutputRule):
-        return None
-    if rule.output_size is not None:
-        return rule.output_size
-    if isinstance(rule, Linear) and isinstance(rule.coefficients, AffineCoefficients):
-        return int(rule.coefficients.constant.shape[1])
-    if isinstance(rule, Linear | Quadratic):
-        given = rule.coefficients if isinstance(rule, Linear) else rule.square
-        return int(np.shape(given)[-1]) if np.ndim(given) else None
-    return None

@@ -23,7 +23,6 @@ from cg4ai.nn.anchoring import (
     build_guards,
     choose_anchor,
     compute_digest,
-    is_free_of_inputs,
 )
 from cg4ai.nn.blending import Blend, Place, Rounding
 from cg4ai.nn.layer_rules import Given, check_rules, find_width
@@ -77,7 +76,9 @@ class Shield(RuleLayer):
         super().__init__(
             input_size=0 if place is ANYWHERE else place.size,
             output_size=size,
-            needs_input=not (found.map.is_constant and all(map(is_free_of_inputs, guards))),
+            needs_input=not (
+                found.map.is_constant and all(one.rules.free_of_inputs for one in guards)
+            ),
             digest=compute_digest(guards, before),
         )
         self.requirements, self.region = tuple(kept), region
@@ -178,7 +179,7 @@ class Shield(RuleLayer):
         super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
         if found is not None and len(errors) == known:
             self.anchor, self.room, self._constant = found, room, found.is_constant
-            free = all(map(is_free_of_inputs, self.guards))
+            free = all(one.rules.free_of_inputs for one in self.guards)
             self.needs_input = not (found.is_constant and free)
             self._restore()
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cg4ai.errors import InvalidInput
+from cg4ai.members.wrappers import WrappedMembers
+from cg4ai.protocols import Members
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 
@@ -101,9 +103,9 @@ def recorded_kind(members: Record) -> str:
     return f"{kind} {recorded_kind(inner)}" if isinstance(inner, Mapping) else kind
 
 
-def _kind(members: Any) -> str:
-    kind = _in_words(str(getattr(members, "kind", type(members).__name__)))
-    return f"{kind} {_kind(members.inner)}" if hasattr(members, "inner") else kind
+def _kind(members: Members) -> str:
+    kind = _in_words(members.kind)
+    return f"{kind} {_kind(members.inner)}" if isinstance(members, WrappedMembers) else kind
 
 
 def _in_words(kind: str) -> str:

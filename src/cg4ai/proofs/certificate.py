@@ -24,7 +24,6 @@ from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.parallel import iterate_in_order
 from cg4ai.proofs.bounds.limits import find_root_box
-from cg4ai.proofs.output_certificates import build_output_certificate, compute_output_subject
 from cg4ai.proofs.records import (
     Certification,
     Totals,
@@ -37,10 +36,8 @@ from cg4ai.proofs.shields import find_shield
 from cg4ai.proofs.structure_certificates import (
     NAMES,
     Arrays,
-    build_equality_certificate,
-    build_shape_certificate,
-    compute_equality_subject,
-    compute_shape_subject,
+    build_construction_certificate,
+    compute_construction_subject,
     encode_claim,
     seal_arrays,
 )
@@ -48,10 +45,8 @@ from cg4ai.proofs.sums import find_sum_groups
 from cg4ai.rules import Requirement
 from cg4ai.rules.labels import Margin, Probability
 from cg4ai.rules.linear import Linear
-from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.quadratic import Quadratic
 from cg4ai.rules.regions import Region
-from cg4ai.rules.shapes import Shape
 from cg4ai.runs import files
 from cg4ai_checker import OutOfTime, Rejected, check
 from cg4ai_checker.cells import check_tree
@@ -139,14 +134,14 @@ def build_certificate(
     """
     check_texts(title, requirement.name, *(rule_names or ()))
     if isinstance(requirement, Built):
-        subject, made = _built(ensemble, requirement, title)
+        subject = compute_construction_subject(ensemble, requirement)
         if certification.status != "proven" or certification.subject != subject:
             raise InvalidInput(
                 f"the certification of {requirement.name} is not proven or of another mixture: "
                 "certify the requirement as it is now",
                 code="altered",
             )
-        return made
+        return build_construction_certificate(ensemble, requirement, title)
     data = build_claim(
         ensemble,
         find_proof_rules(requirement, output_size=ensemble.output_size),
@@ -160,19 +155,6 @@ def build_certificate(
     if certification.subject:
         _check_subject(certification, ensemble, requirement)
     return data
-
-
-def _built(ensemble: Ensemble, rule: Built, title: str) -> tuple[str, bytes]:
-    """Subject and certificate of a rule that members keep by how they are built."""
-    if isinstance(rule, Shape):
-        return compute_shape_subject(ensemble, rule), build_shape_certificate(ensemble, rule, title)
-    if isinstance(rule, OutputRule):
-        return compute_output_subject(ensemble, rule), build_output_certificate(
-            ensemble, rule, title
-        )
-    return compute_equality_subject(ensemble, rule), build_equality_certificate(
-        ensemble, rule, title
-    )
 
 
 def build_claim(

@@ -12,23 +12,20 @@ from cg4ai import clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.audit import estimate_region_size
 from cg4ai.ensemble.claims import compute_subject_digest
+from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.parallel import check_jobs
 from cg4ai.proofs.certificate import resolve_subject, verify_rules
 from cg4ai.proofs.certifier import Certifier, SearchLimits, Tolerance
 from cg4ai.proofs.leaves import close_by_leaves
-from cg4ai.proofs.output_certificates import certify_outputs
 from cg4ai.proofs.records import Certification, OpenCells, Progress, RuleProof, Status
 from cg4ai.proofs.rule_forms import find_proof_rules
 from cg4ai.proofs.search_rounds import run_search_rounds
 from cg4ai.proofs.shields import find_shield
-from cg4ai.proofs.structure_certificates import certify_equality, certify_shape
+from cg4ai.proofs.structure_certificates import certify_construction
 from cg4ai.rules import Requirement
-from cg4ai.rules.equality import Equality
-from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.regions import Region
-from cg4ai.rules.shapes import Shape
 
 MEMORY_LIMIT = 4 * 2**30  # bytes: half for a batch, half for trees and open cells
 
@@ -83,12 +80,8 @@ def certify(
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     check_jobs(n_jobs)
     ensemble, requirement = resolve_subject(ensemble, requirement, region)
-    if isinstance(requirement, Equality):
-        return certify_equality(ensemble, requirement)
-    if isinstance(requirement, OutputRule):
-        return certify_outputs(ensemble, requirement)
-    if isinstance(requirement, Shape):
-        return certify_shape(ensemble, requirement)
+    if isinstance(requirement, Built):
+        return certify_construction(ensemble, requirement)
     rules = find_proof_rules(requirement, output_size=ensemble.output_size)
     place = _place(ensemble, region if region is not None else requirement.region)
     shielded = find_shield(ensemble)

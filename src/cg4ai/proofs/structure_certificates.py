@@ -1,4 +1,7 @@
-"""How certificates are written: named arrays and a claim in JSON, sealed by their digest."""
+"""How certificates are written: named arrays and a claim in JSON, sealed by their digest.
+
+Those of rules that members keep by how they are built, at every input, are made here.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,21 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import __version__, clock
 from cg4ai.ensemble.claims import compute_mixture_digest
-from cg4ai.ensemble.constructed import OutputForm, find_forms
+from cg4ai.ensemble.constructed import Built, find_forms
 from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.output_sets import find_set_forms
+from cg4ai.members.structure import OutputForm
 from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.records import Array
 from cg4ai.rules.equality import Equality
+from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.shapes import Monotone, Shape
 from cg4ai.runs import files
 from cg4ai_checker import Rejected, verdict
@@ -58,49 +64,69 @@ def seal_certificate(claim: Mapping[str, Any], arrays: Arrays, ensemble: Ensembl
     return seal_arrays(arrays | {"claim": encode_claim(whole)})
 
 
-def certify_equality(ensemble: Ensemble, equality: Equality) -> Certification:
-    """Proven if every member, and the anchor of a shield, is completed by it; unknown if not."""
+class Statement(NamedTuple):
+    """What a certificate says of a rule that members keep by how they are built, and shows."""
+
+    claim: dict[str, Any]
+    arrays: Arrays
+
+
+def certify_construction(ensemble: Ensemble, rule: Built) -> Certification:
+    """Proven if the checker sees that every member that is used keeps it; unknown if not."""
     started = clock.now()
-    equality.check(ensemble.input_size, ensemble.output_size)
+    rule.check(ensemble.input_size, ensemble.output_size)
     note = ""
     try:
-        if not find_forms(ensemble):
-            raise Rejected("some members do not keep an equality by construction: complete them")
-        verdict(build_equality_certificate(ensemble, equality))
+        verdict(build_construction_certificate(ensemble, rule))
     except Rejected as error:
         note = str(error)
     return build_construction_answer(
         note,
-        subject=compute_equality_subject(ensemble, equality),
+        subject=compute_construction_subject(ensemble, rule),
         input_size=ensemble.input_size,
         seconds=clock.now() - started,
     )
 
 
-def compute_equality_subject(ensemble: Ensemble, equality: Equality) -> str:
+def compute_construction_subject(ensemble: Ensemble, rule: Built) -> str:
     """The digest of what such a certification is about."""
-    numbers = files.arrays_digest(_equality_arrays(equality, ensemble.input_size))
-    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, "equality", numbers]
+    if isinstance(rule, Equality):
+        numbers = files.arrays_digest(_equality_arrays(rule, ensemble.input_size))
+        about = ["equality", numbers]
+    else:
+        about = ["shape" if isinstance(rule, Shape) else "outputs", rule.digest]
+    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, *about]
     return hashlib.sha256(files.json_line(content)).hexdigest()
 
 
-def build_equality_certificate(
-    ensemble: Ensemble, equality: Equality, title: str = "a mixture"
+def build_construction_certificate(
+    ensemble: Ensemble, rule: Built, title: str = "a mixture"
 ) -> bytes:
-    """The certificate that every member keeps the equality."""
+    """The certificate that every member, and the anchor of a shield, keeps the rule."""
+    if isinstance(rule, Equality):
+        stated = _state_equality(ensemble, rule)
+    elif isinstance(rule, OutputRule):
+        stated = _state_outputs(ensemble, rule)
+    else:
+        stated = _state_shape(ensemble, rule)
+    claim = {
+        **stated.claim,
+        "title": title,
+        "requirement": rule.name,
+        "input_size": ensemble.input_size,
+        "output_size": ensemble.output_size,
+    }
+    return seal_certificate(claim, stated.arrays, ensemble)
+
+
+def _state_equality(ensemble: Ensemble, equality: Equality) -> Statement:
     forms = _distinct(find_forms(ensemble))
+    if not forms:
+        raise Rejected("some members do not keep an equality by construction: complete them")
     arrays = _equality_arrays(equality, ensemble.input_size)
     for number, form in enumerate(forms):
         arrays |= {f"form{number}.{name}": array for name, array in form._asdict().items()}
-    claim = {
-        "kind": "equality",
-        "title": title,
-        "requirement": equality.name,
-        "input_size": ensemble.input_size,
-        "output_size": ensemble.output_size,
-        "forms": len(forms),
-    }
-    return seal_certificate(claim, arrays, ensemble)
+    return Statement({"kind": "equality", "forms": len(forms)}, arrays)
 
 
 def _equality_arrays(equality: Equality, input_size: int) -> dict[str, NDArray[Any]]:
@@ -120,42 +146,29 @@ def _bytes(array: Array) -> bytes:
     return f"{array.shape}".encode() + np.ascontiguousarray(array).tobytes()
 
 
-def certify_shape(ensemble: Ensemble, shape: Shape) -> Certification:
-    """Proven if the checker sees every member that is used keep it; unknown if not."""
-    started = clock.now()
-    shape.check(ensemble.input_size, ensemble.output_size)
-    note = ""
-    try:
-        if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
-            raise Rejected(
-                "a shape cannot be proven for several blocks, or behind a shield", code="shape"
-            )
-        verdict(build_shape_certificate(ensemble, shape))
-    except Rejected as error:
-        note = str(error)
-    return build_construction_answer(
-        note,
-        subject=compute_shape_subject(ensemble, shape),
-        input_size=ensemble.input_size,
-        seconds=clock.now() - started,
-    )
+def _state_outputs(ensemble: Ensemble, rule: OutputRule) -> Statement:
+    matrix, bound = rule.output_set(ensemble.output_size).rows
+    forms = find_set_forms(ensemble, matrix)
+    if not forms:
+        raise Rejected(
+            "some members do not keep the rules on outputs by construction: arrange them"
+        )
+    arrays: Arrays = {"matrix": matrix, "bound": bound}
+    distinct = {files.arrays_digest(one): one for one in (form.arrays() for form in forms)}
+    for number, one in enumerate(distinct.values()):
+        arrays |= {f"form{number}.{name}": array for name, array in one.items()}
+    return Statement({"kind": "outputs", "forms": len(distinct)}, arrays)
 
 
-def compute_shape_subject(ensemble: Ensemble, shape: Shape) -> str:
-    """The digest of what such a certification is about."""
-    content = [compute_mixture_digest(ensemble), ensemble.shield_digest, "shape", shape.digest]
-    return hashlib.sha256(files.json_line(content)).hexdigest()
-
-
-def build_shape_certificate(ensemble: Ensemble, shape: Shape, title: str = "a mixture") -> bytes:
-    """The certificate that every member keeps the shape: the members themselves."""
+def _state_shape(ensemble: Ensemble, shape: Shape) -> Statement:
+    """The members themselves."""
+    if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
+        raise Rejected(
+            "a shape cannot be proven for several blocks, or behind a shield", code="shape"
+        )
     states = [part.members.state() for part in ensemble.used]
     claim = {
         "kind": "shape",
-        "title": title,
-        "requirement": shape.name,
-        "input_size": ensemble.input_size,
-        "output_size": ensemble.output_size,
         "asks": {
             "shape": "monotone" if isinstance(shape, Monotone) else "curvature",
             "features": [[int(j), int(sign)] for j, sign in sorted(shape.features.items())],
@@ -165,4 +178,4 @@ def build_shape_certificate(ensemble: Ensemble, shape: Shape, title: str = "a mi
         },
         "members": [files.member_record(state) for state in states],
     }
-    return seal_certificate(claim, files.member_arrays(states), ensemble)
+    return Statement(claim, files.member_arrays(states))

@@ -52,6 +52,11 @@ from cg4ai.routing.train.problem import (
     tree_problem,
 )
 from cg4ai.routing.train.shield import record_cuts
+from cg4ai.routing.train.size_limits import (
+    describe_unproven,
+    refuse_large_study,
+    refuse_too_large,
+)
 from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.runs import Run
 
@@ -137,6 +142,8 @@ class Routing:
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
         *("path_file", "traffic", "validation", "failures", "jobs"),
+        # whether the paths are others is seen from the paths
+        *("path_choice", "max_hops", "max_latency"),
     )
 
     def prepare(
@@ -148,6 +155,7 @@ class Routing:
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
+        refuse_too_large(made, settings)
         return RoutingPreparation(settings, made)
 
     def _measured(
@@ -159,7 +167,7 @@ class Routing:
 
         assert settings.traffic is not None
         with clock.review().stage(f"reading {settings.traffic}"):
-            earlier, later = read_traffic(settings.traffic).split(settings.split)
+            earlier, later = read_traffic(settings.traffic, settings.network).split(settings.split)
         if described is not None:
             made = restore_instance(described, from_traffic=True)
         else:
@@ -171,6 +179,10 @@ class Routing:
                 settings.paths,
                 None if scale != CAPACITIES_AUTO and settings.load == USUAL_LOAD else settings.load,
                 path_file=settings.path_file,
+                path_choice=settings.chosen_paths,
+                max_hops=settings.max_hops,
+                max_latency=settings.max_latency,
+                disjoint_pairs=settings.failures is not None,
                 cover=settings.cover,
                 headroom=settings.headroom,
                 hose=not settings.no_hose,
@@ -178,6 +190,7 @@ class Routing:
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
+        refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
         return RoutingPreparation(settings, made, measured)
 
@@ -190,6 +203,10 @@ class Routing:
             load=settings.load,
             demand_file=settings.demand_file,
             path_file=settings.path_file,
+            path_choice=settings.chosen_paths,
+            max_hops=settings.max_hops,
+            max_latency=settings.max_latency,
+            disjoint_pairs=settings.failures is not None,
             least=settings.min_demand,
             hose=settings.hose,
             budget=settings.budget,
@@ -224,7 +241,9 @@ class Routing:
             f"training: up to {settings.iteration_limit} {what} that split {demands} demands{steps}"
         )
         made = prepared.instance
-        words = "\n".join([*format_notice(made.capacity_factor), *made.notes, words])
+        unproven = [describe_unproven(made)] if asked.guarantee == "shielded" else []
+        notes = [*made.notes, *filter(None, unproven)]
+        words = "\n".join([*format_notice(made.capacity_factor), *notes, words])
         task = TrainingTask(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
             task = replace(task, evaluation_share=WITH_BASELINE, evaluation_most_s=math.inf)
@@ -302,7 +321,7 @@ class Routing:
             rule = capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"
-            if run is not None and shielded:
+            if run is not None and shielded and describe_unproven(made) is None:
                 from cg4ai.routing.prove.guarantee import write_shield_proof
 
                 router.about.update(describe_mixture(self, prepared))
@@ -415,9 +434,11 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         return
     from cg4ai.routing.operate.link_failures import failures_of
 
-    for failure in failures_of(settings.failures, made):
+    failures = failures_of(settings.failures, made)
+    for failure in failures:
         if failure.fault:
             raise InvalidInput(failure.fault)
+    refuse_large_study(made, len(failures))
 
 
 APPLICATION = Routing()

@@ -20,6 +20,7 @@ from cg4ai.members import ConstantMembers, FlowMembers, Part
 from cg4ai.routing.demands.scaling import FACTOR
 from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, describe_set
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.optimum import compare_with_network
 from cg4ai.routing.pages.link_loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.routing.settings import Recipe, RouteSettings
@@ -27,6 +28,7 @@ from cg4ai.routing.train import effort
 from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
 from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
+from cg4ai.routing.train.size_limits import describe_unproven
 from cg4ai.rules import Box
 
 RARE = 0.999  # of the vectors: their gaps are no larger than the 99.9th percentile
@@ -128,6 +130,7 @@ def evaluate(
             )
             arrays |= costs or {}
             summary |= {} if costs is None else cost_gaps(costs)
+        summary |= _beside_network(instance, settings, validation, reached, review)
         if review.begin_step("distance from optimal routing on other mixes of demands"):
             summary["mixes"] = evaluate_mixes(
                 instance, settings, ensemble, review, uniform=validation, worst=worst
@@ -250,6 +253,36 @@ def validate(instance: Instance, settings: RouteSettings, review: Review) -> Val
     return Validation(drawn[:done], OptimalRouting(mlu))
 
 
+def _beside_network(
+    instance: Instance,
+    settings: RouteSettings,
+    validation: Validation,
+    reached: Array,
+    review: Review,
+) -> dict[str, Any]:
+    """How far the paths, and the router, are from the optimum over all paths of the network."""
+    step = "distance from the optimum over all paths of the network"
+    if instance.path_source is None or settings.objective == "cost" or not review.begin_step(step):
+        return {}
+    paths = len(instance.path_demand)
+    count = effort.count_affordable(effort.NETWORK_VECTORS, effort.NETWORK_PATHS, paths)
+    vectors = validation.vectors[:count]
+    deadline = review.take_share(0.25).deadline
+    found = compare_with_network(
+        instance,
+        vectors,
+        best=validation.best.mlu[:count],
+        reached=reached[:count],
+        deadline=deadline,
+    )
+    if found is None:
+        review.cut.append(step)
+        return {}
+    if found.vectors < len(vectors):
+        review.cut.append(f"{step}, to {found.vectors} of {len(vectors)} vectors")
+    return {"network_optimum": found.to_summary()}
+
+
 def _about(
     instance: Instance, settings: RouteSettings, problem: Problem, result: Result
 ) -> dict[str, Any]:
@@ -262,7 +295,7 @@ def _about(
         "load": instance.load,
         "scale": instance.scale,
         FACTOR: instance.capacity_factor,
-        "notes": list(instance.notes),
+        "notes": [*instance.notes, *_unproven(instance, settings)],
         "corner_mlu": instance.level,
         "demand_max": instance.demand_max.tolist(),
         "demand_set": describe_set(instance.region),
@@ -270,6 +303,7 @@ def _about(
         "from_traffic": settings.traffic is not None,
         "guarantee": settings.guarantee,
         "protocol": settings.protocol,
+        **_about_paths(instance),
         "members": settings.members,
         "time_limit_s": settings.time_limit_s,
         "training_limit_s": settings.training_limit_s,
@@ -280,6 +314,21 @@ def _about(
         **capacity_rows(problem, result),
         "active_constants": active_constants(result.ensemble),
     }
+
+
+def _about_paths(instance: Instance) -> dict[str, Any]:
+    """How paths were chosen, and their limits; nothing where an older run does not say."""
+    source = instance.path_source
+    if source is None:
+        return {}
+    limits = {"max_hops": source.limits.hops, "max_latency": source.limits.latency}
+    return {"path_choice": source.choice, **limits}
+
+
+def _unproven(instance: Instance, settings: RouteSettings) -> list[str]:
+    """Why a shield has no certificate, where it is too large for one."""
+    why = describe_unproven(instance) if settings.guarantee == "shielded" else None
+    return [] if why is None else [why]
 
 
 def _audited(result: Result) -> dict[str, Any]:
@@ -438,13 +487,13 @@ def plain_router(
     pricer = problem.pricers[0]
     assert isinstance(pricer, PlainTrainer)
     plain = pricer.make_plain_pricer(count_trained_groups(result))
-    count = len(problem.layout)
     seed = derive_seed(settings.seed, 0, "plain")
     asked = first_request(problem, seed=seed, device=settings.device, attacked=False)
     proposed = plain.price(replace(asked, until=until.ends))
     assert proposed.members is not None
     device = torch.device(settings.device)
-    part = Part(proposed.members.to(device), proposed.blocks, np.ones(count))
+    shares = 1 / np.bincount(proposed.blocks)[proposed.blocks]  # a group stands for its mean
+    part = Part(proposed.members.to(device), proposed.blocks, shares)
     return Ensemble((part,), problem.layout, device=device)
 
 

@@ -36,6 +36,7 @@ Guarantee = Literal["attacked", "certified", "shielded"]
 MembersName = Literal["network", "tree", "both"]
 AgentScope = Literal["own", "source", "all"]
 Protocol = Literal["none", "paper"]
+PathChoiceName = Literal["generated", "shortest", "disjoint"]
 PAPER_LOAD = 0.99
 JOINT, EACH = (64, 64), (32,)  # hidden layers of a network for all demands, or for each
 LOCAL = (24, 24)  # of one for each demand behind a shield of its own
@@ -135,7 +136,11 @@ class Recipe(CheckedSettings):
             steps = sizes.joint_steps(demands, wide=wide)
             hidden = JOINT if self.agent_scope == "all" else LOCAL
             usual = {"hidden": hidden, "first_steps": steps, "later_steps": steps // sizes.LATER}
-            usual |= {"batch_size": sizes.joint_batch(mixed=self.agent_scope == "all", wide=wide)}
+            usual |= {
+                "batch_size": sizes.joint_batch(
+                    mixed=self.agent_scope == "all", wide=wide, demands=demands
+                )
+            }
             usual |= {"rounds": ROUNDS if self.members == "network" else TREES}
         return replace(self, **{name: getattr(self, name) or usual[name] for name in usual})
 
@@ -150,7 +155,7 @@ class RouteSettings(Recipe):
     """
 
     network: str = setting(
-        "", "SNDlib name, or a .txt, .xml, .graphml, .json or .csv file.", argument=True
+        "", "SNDlib name, or a .txt, .xml, .graphml, .json, .csv or .graph file.", argument=True
     )
     demands: int | None = setting(
         None,
@@ -159,7 +164,20 @@ class RouteSettings(Recipe):
         read=demands_of,
         zero="all",
     )
-    paths: int = setting(3, "Shortest paths per demand, at most.", least=1)
+    paths: int = setting(3, "Paths per demand, at most.", least=1)
+    path_choice: PathChoiceName | None = setting(
+        None,
+        "generated (those over which traffic is best routed; the usual), shortest (the usual of "
+        "--protocol paper and objective cost) or disjoint (two without a common link, and the "
+        "shortest others).",
+    )
+    max_hops: int | None = setting(None, "Links of a path, at most.", least=1, metavar="N")
+    max_latency: float | None = setting(
+        None,
+        "Delay of a path, at most; links need the attribute delay.",
+        least=1e-12,
+        metavar="MS",
+    )
     load: float | None = setting(
         0.99,
         "Worst utilisation over the set at best, to which demands are scaled; none: volumes as "
@@ -173,7 +191,9 @@ class RouteSettings(Recipe):
         "from zero to the largest demands, whatever other defaults are.",
     )
     demand_file: Path | None = setting(
-        None, "Demands: source,target,volume, or a matrix; all of them.", metavar="FILE.csv"
+        None,
+        "Demands: a .csv (source,target,volume, or a matrix) or .demands; all of them.",
+        metavar="FILE",
     )
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
@@ -203,7 +223,8 @@ class RouteSettings(Recipe):
     )
     traffic: Path | None = setting(
         None,
-        "Measured traffic to learn from: a folder or archive of SNDlib's XML, .csv or .npz.",
+        "Measured traffic to learn from: a folder or archive of SNDlib's XML, a folder of "
+        ".demands, .csv or .npz.",
         metavar="FILE",
     )
     split: str = setting(
@@ -298,6 +319,7 @@ class RouteSettings(Recipe):
                 "one batch: leave out jobs, or search by separator nlopt"
             )
         faults += self._against_protocol()
+        faults += self._misplaced_choice()
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
@@ -320,6 +342,9 @@ class RouteSettings(Recipe):
         asked = {
             "load": self.load != PAPER_LOAD,
             "path_file": self.path_file is not None,
+            "path_choice": self.path_choice not in (None, "shortest"),
+            "max_hops": self.max_hops is not None,
+            "max_latency": self.max_latency is not None,
             "min_demand": self.min_demand != 0.0,
             "hose": self.hose is not None,
             "budget": self.budget is not None,
@@ -333,6 +358,31 @@ class RouteSettings(Recipe):
             f"protocol paper fixes shortest paths, load {PAPER_LOAD} and the box from zero to the "
             f"largest demands; leave out {', '.join(others)}, or the protocol"
         ]
+
+    @property
+    def chosen_paths(self) -> PathChoiceName:
+        """What `path_choice` stands for where it is not given."""
+        if self.path_choice is not None:
+            return self.path_choice
+        given = self.protocol == "paper" or self.path_file is not None
+        return "shortest" if given or self.objective == "cost" else "generated"
+
+    def _misplaced_choice(self) -> list[str]:
+        """Ways to choose paths that contradict each other."""
+        faults = []
+        asked = [
+            name
+            for name in ("path_choice", "max_hops", "max_latency")
+            if getattr(self, name) is not None
+        ]
+        if self.path_file is not None and asked:
+            faults.append(
+                f"path_file gives all paths, so that {', '.join(asked)} has nothing to choose; "
+                "leave out one or the other"
+            )
+        if self.path_choice == "disjoint" and self.paths < 2:
+            faults.append("path_choice disjoint needs at least 2 paths, got 1; ask for more")
+        return faults
 
     def _misplaced_traffic(self) -> list[str]:
         """Traffic brings demands and their set, and is learned from through the shield."""

@@ -24,7 +24,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.bounds import Bounds, build_bounds, depends_on_input
 from cg4ai.rules.coefficients import AffineCoefficients, Products, check_slopes
-from cg4ai.rules.normal_form import NormalFormDefaults, SlackOfOne
+from cg4ai.rules.normal_form import NormalFormDefaults, SlackOfOne, SlackOfSome
 from cg4ai.rules.peaks import minimise_maximum
 from cg4ai.rules.regions import Region
 from cg4ai.rules.rows import LinearRows, region_origin
@@ -32,6 +32,7 @@ from cg4ai.rules.rows import LinearRows, region_origin
 if TYPE_CHECKING:
     from cg4ai.rules.requirement import Requirement
 
+SIZED_AT_ONCE = 2**24  # terms of rules whose sizes are held at once
 AIM = 1e-12  # how far inside a bound a restored output aims, relative to `Guard.scale`
 # what the normal form consists of, in the order in which it is digested
 ARRAYS = {
@@ -199,6 +200,10 @@ class AffineRules(NormalFormDefaults):
         return int(self.constant.shape[1])
 
     @property
+    def free_of_inputs(self) -> bool:
+        return not (self.tilt.any() or self.value.any())
+
+    @property
     def reads(self) -> NDArray[np.bool_]:
         """(L, r): which outputs each rule reads."""
         result = np.asarray(self.constant != 0)
@@ -282,6 +287,64 @@ class AffineRules(NormalFormDefaults):
             result = torch.addmm(result, products.reshape(-1, len(own.slopes)), own.slopes)
         return result.expand(shape) if result.dim() == 1 else result.reshape(shape)
 
+    @property
+    def is_separable(self) -> bool:
+        """Not where rules have several bounds, or products of inputs and outputs in common."""
+        return len(self.limit) == len(self) and not len(self.value)
+
+    def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Opposite rules, such as both limits of a range, count once."""
+        limit, (tilt, fixed, which, sign) = self._on(outputs).limit, self._up_to_sign(outputs)
+        with torch.no_grad():
+            values = (outputs @ fixed + inputs @ tilt).reshape(-1, fixed.shape[1])
+            least, largest = values.amin(0)[which], values.amax(0)[which]
+            slack = limit + torch.where(sign > 0, least, -largest)
+            return (~(slack >= 0)).nonzero()[:, 0]
+
+    def _up_to_sign(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What inputs and outputs are multiplied by in rules that differ by more than their sign.
+
+        (d, U) and (r, U); then, for each rule, which of these it is and with what sign, (L,) each.
+        """
+        key = (like.dtype, like.device)
+        if key not in self._signed:
+            rows = np.hstack([self.tilt, -self.constant])
+            leading = rows[np.arange(len(rows)), (rows != 0).argmax(1)]
+            turn = np.where(leading < 0, -1.0, 1.0)
+            _, first, which = np.unique(
+                rows * turn[:, None] + 0.0, axis=0, return_index=True, return_inverse=True
+            )
+            which = which.reshape(-1)
+            tilt, fixed = np.split(rows[first].T, [self.input_size])
+            self._signed[key] = (
+                torch.as_tensor(tilt).to(like),
+                torch.as_tensor(fixed).to(like),
+                torch.as_tensor(which, device=like.device),
+                torch.as_tensor(turn * turn[first][which]).to(like),
+            )
+        return self._signed[key]
+
+    @cached_property
+    def _signed(
+        self,
+    ) -> dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor, Tensor, Tensor]]:
+        return {}
+
+    def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        own = self._on(like)
+        limit = own.limit.index_select(-1, which)
+        tilt, fixed = (
+            None if one is None else one.index_select(-1, which) for one in (own.tilt, own.fixed)
+        )
+
+        def compute_slack(inputs: Tensor, outputs: Tensor) -> Tensor:
+            bound = limit if tilt is None else limit + inputs @ tilt
+            if fixed is None:
+                return bound.expand(*outputs.shape[:-1], len(which))
+            return bound + outputs @ fixed
+
+        return compute_slack
+
     def single(self) -> SlackOfOne | None:
         """`slack` for one input, by NumPy."""
         p, limit, pieces = self._products, self.limit, self.pieces
@@ -305,6 +368,10 @@ class AffineRules(NormalFormDefaults):
 
         return compute_slack
 
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
+        bound = self.limit[which] + self.tilt[which].dot(x)
+        return np.asarray(bound - y.dot(self.constant[which].T))
+
     def bound_sizes(self, ends: Array) -> Array:
         """(L,) what no bound exceeds in size at inputs up to `ends` (d,) in size."""
         each = np.abs(self.limit) + np.abs(self.tilt) @ ends
@@ -314,7 +381,11 @@ class AffineRules(NormalFormDefaults):
         """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
         x, y = np.abs(inputs), np.abs(outputs)
         size = y @ np.abs(self.constant).T
-        np.add.at(size.T, self.rule, (np.abs(self.value) * x[:, self.input] * y[:, self.output]).T)
+        step = max(1, SIZED_AT_ONCE // max(1, len(self.value)))
+        for first in range(0, len(x), step):
+            near = slice(first, first + step)
+            terms = np.abs(self.value) * x[near, self.input] * y[near, self.output]
+            np.add.at(size[near].T, self.rule, terms.T)
         each = np.abs(self.limit) + x @ np.abs(self.tilt).T
         return np.asarray(size + each[:, self.pieces].max(axis=-1))
 
@@ -387,7 +458,7 @@ class AffineRules(NormalFormDefaults):
 
     def worst(self, outputs: Array, region: Region) -> WorstSlack:
         """For constant outputs (r,): as `worst_affine`, always in closed form."""
-        return self.worst_affine(np.zeros((self.output_size, self.input_size)), outputs, region)
+        return self._find_worst(np.zeros((len(self), self.input_size)), outputs, region)
 
     def closed_form(self, slopes: Array) -> NDArray[np.bool_]:
         """(L,): which rules have values affine in x for outputs `slopes @ x + constant`.
@@ -414,7 +485,10 @@ class AffineRules(NormalFormDefaults):
                 "outputs, or a rule with constant coefficients",
                 code="unsupported",
             )
-        rising = self.constant @ slopes
+        return self._find_worst(self.constant @ slopes, offsets, region)
+
+    def _find_worst(self, rising: Array, offsets: Array, region: Region) -> WorstSlack:
+        """`rising` (L, d): by what constant coefficients of outputs that move with x rise."""
         np.add.at(rising, (self.rule, self.input), self.value * offsets[self.output])
         start = self.limit - (self.constant @ offsets)[self.piece]
         tilt = self.tilt - rising[self.piece]  # the slack of each piece is start + tilt . x

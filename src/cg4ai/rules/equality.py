@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cg4ai.data import arrays
@@ -228,6 +229,17 @@ class Equality(InputRule):
             (self.matrix @ basis, size @ np.abs(basis)),
         )
         return all(bool((np.abs(miss) <= EXACT * scale).all()) for miss, scale in pairs)
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.inputs is None or self.over_region
+
+    def slack_at(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        if self.inputs is not None:
+            return super().slack_at(inputs, outputs)
+        matrix = torch.as_tensor(self.matrix)
+        offset, slope = map(torch.as_tensor, self.affine_bound(inputs.shape[1]))
+        return -(outputs @ matrix.mT - offset - inputs @ slope.mT).abs().amax(1)
 
     def compute_violation(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n,): the largest |matrix @ y - bound| at each input."""

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, MissingFactory
-from cg4ai.records import Array, select_prefixed
+from cg4ai.records import Array, IntArray, select_prefixed
 from cg4ai.rules.affine import AIM, AffineRules
+from cg4ai.rules.concave import Concave
 from cg4ai.rules.normal_form import NormalForm, NormalFormDefaults
 from cg4ai.rules.quadratic import QuadraticRules
 from cg4ai.rules.regions import Region, region_of
@@ -55,6 +56,11 @@ class FunctionRules(NormalFormDefaults):
     bounds: Array
 
     digest: ClassVar[None] = None
+
+    @property
+    def free_of_inputs(self) -> bool:
+        """A function in Python is of the outputs alone, or of who knows what."""
+        return isinstance(self.requirement, Concave)
 
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         return -self.requirement.violations(inputs, outputs)
@@ -143,27 +149,49 @@ class Guard:
         breaks a rule too it is taken whole if that is better, else the rule is left alone.
         """
         other = self.rules.slack(inputs, anchor)
+        exact = self.rules.shares(inputs, outputs, anchor, aim=self._aim(own))
+        share = self._line_shares(own, other, self._aim(own), exact)
+        return self._there(share, inputs, inside)
+
+    def shares_of_broken(self, inputs: Tensor, outputs: Tensor, anchor: Tensor) -> Tensor:
+        """(..., n, K): `shares` of the K rules that some output breaks; those of others are 0.
+
+        For separable rules (`NormalForm.is_separable`) of which few are broken: gradients, and the
+        slack of the anchor, then are of these alone.
+        """
+        which = self.rules.find_broken(inputs, outputs)
+        slack = self.rules.pick(which, outputs)
+        own, other = slack(inputs, outputs), slack(inputs, anchor)
+        share = self._line_shares(own, other, self._aim(own).index_select(0, which), None)
+        return self._there(share, inputs, None)
+
+    def _line_shares(self, own: Tensor, other: Tensor, aim: Tensor, exact: Tensor | None) -> Tensor:
+        """The shares by slacks of outputs and anchor: along a line, unless they are known exactly.
+
+        `aim` (L,) is how far inside its bound each is restored.
+        """
         reach = other.clamp_min(0.0)
         # not a number is neither kept nor worse than the anchor
         alike = other <= own
         if self.everywhere:  # where the anchor keeps the rule, it is the better by any amount
             alike |= (other < 0) & (other <= own + BETTER)
         short = ~((own >= 0) | alike)
-        exact = self.rules.shares(inputs, outputs, anchor, aim=self._aim(own))
         if exact is not None:
             share = torch.where(short, exact, 0.0)
         else:
-            aim = torch.minimum(reach, self._aim(own))
+            aim = torch.minimum(reach, aim)
             # what is masked must not divide by 0, or its gradient would be no number
             gap = torch.where(short, reach - own, 1.0)
             share = torch.where(short, (aim - own) / gap, 0.0)
-        share = torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
-        return self._there(share, inputs, inside)
+        return torch.where(torch.isfinite(share), share.clamp_max(1.0), 1.0)
 
-    def shares_of_one(self, x: Array, own: Array, other: Array) -> Array:
+    def shares_of_one(
+        self, x: Array, own: Array, other: Array, which: IntArray | None = None
+    ) -> Array:
         """`shares` for one input (d,), by NumPy: the slacks of outputs (m, L) and anchor (1, L).
 
-        For rules that have none of their own (`NormalForm.shares`).
+        For rules that have none of their own (`NormalForm.shares`). Slacks may be of the rules
+        `which` alone.
         """
         alike = other <= own
         if self.everywhere:
@@ -172,7 +200,7 @@ class Guard:
             return np.zeros(own.shape)
         short = ~((own >= 0) | alike)
         reach = np.maximum(other, 0.0)
-        aim = np.minimum(reach, AIM * self.scale)
+        aim = np.minimum(reach, AIM * (self.scale if which is None else self.scale[which]))
         share = np.where(short, (aim - own) / np.where(short, reach - own, 1.0), 0.0)
         return np.where(np.isfinite(share), np.minimum(share, 1.0), 1.0)
 

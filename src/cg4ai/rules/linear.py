@@ -68,6 +68,15 @@ class Linear(InputRule):
         object.__setattr__(self, "bound", self._bounds())
 
     @property
+    def stated_width(self) -> int | None:
+        given = self.coefficients
+        if self.output_size is not None or isinstance(given, Mapping):
+            return self.output_size
+        if isinstance(given, AffineCoefficients):
+            return int(given.constant.shape[1])
+        return int(np.shape(given)[-1]) if np.ndim(given) else None
+
+    @property
     def _unnamed(self) -> bool:
         """Whether names of outputs or features have still to become positions."""
         box = isinstance(self.inputs, Box) and self.inputs.by_name

@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 
 # an input (d,) and outputs (m, r) -> the slack of each rule (m, L)
 SlackOfOne = Callable[[Array, Array], Array]
+# inputs (n, d) and outputs (..., n, r) -> the slack of some rules (..., n, K)
+SlackOfSome = Callable[[Tensor, Tensor], Tensor]
 
 
 class NormalForm(Protocol):
@@ -50,6 +52,16 @@ class NormalForm(Protocol):
         ...
 
     @property
+    def output_size(self) -> int | None:
+        """How many outputs there are; None where that is not known."""
+        ...
+
+    @property
+    def free_of_inputs(self) -> bool:
+        """Whether the rules are the same at every input."""
+        ...
+
+    @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         """The rules as named arrays, as they are stored."""
         ...
@@ -65,6 +77,23 @@ class NormalForm(Protocol):
 
     def single(self) -> SlackOfOne | None:
         """`slack` for one input by NumPy, of rules whose `shares` are those of a line; or None."""
+        ...
+
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
+        """(K,), (d,), (m, r) -> (m, K): the slack of the rules `which` alone, by NumPy."""
+        ...
+
+    @property
+    def is_separable(self) -> bool:
+        """Whether `find_broken` and what picks rules are there: `shares` are those of a line."""
+        ...
+
+    def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """(n, d), (..., n, r) -> (K,): the rules that some output breaks, but for rounding."""
+        ...
+
+    def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        """`slack` of the rules `which` (K,) alone, of outputs like these."""
         ...
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
@@ -84,6 +113,14 @@ class NormalFormDefaults:
         return None
 
     @property
+    def output_size(self) -> int | None:
+        return None
+
+    @property
+    def free_of_inputs(self) -> bool:
+        return False
+
+    @property
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return {}
 
@@ -94,6 +131,19 @@ class NormalFormDefaults:
 
     def single(self) -> SlackOfOne | None:
         return None
+
+    @property
+    def is_separable(self) -> bool:
+        return False
+
+    def find_broken(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
+        raise NotImplementedError
+
+    def compute_slack_of_some(self, which: IntArray, x: Array, y: Array) -> Array:
+        raise NotImplementedError
 
     def tensors(self, device: torch.device) -> dict[str, Tensor]:
         return {}

@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Any, ClassVar, NoReturn, Self
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput, did_you_mean
@@ -150,6 +151,19 @@ class OutputRule(RequirementDefaults, _OnOutputs):
     def check(self, input_size: int, output_size: int) -> None:
         self.output_set(output_size)
 
+    @property
+    def stated_width(self) -> int | None:
+        """How many outputs it speaks of; None where it does not say."""
+        return None
+
+    @property
+    def is_pointwise(self) -> bool:
+        return True
+
+    def slack_at(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        matrix, bound = map(torch.as_tensor, self.output_set(outputs.shape[1]).rows)
+        return (outputs @ matrix.mT - bound).amin(1)
+
     def compute_violation(self, inputs: Array, outputs: Array) -> Array:
         """(n, d), (n, r) -> (n,): by how much the worst row of the set is missed, at least 0."""
         matrix, bound = self.output_set(outputs.shape[1]).rows
@@ -241,6 +255,11 @@ class Range(OutputRule):
                 code="shape",
             )
         return self.low, self.high
+
+    @property
+    def stated_width(self) -> int | None:
+        size = max(len(self.low), len(self.high))
+        return size if size > 1 and self.outputs is None else None
 
     def part(self, output_size: int) -> OutputSet:
         chosen = list(self._chosen(output_size))

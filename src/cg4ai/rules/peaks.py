@@ -32,15 +32,15 @@ def minimise_maximum(offsets: Array, slopes: Array, region: Region) -> tuple[flo
     """
     if isinstance(region, Ball) and region.norm == 2:
         return _over_ball(offsets, slopes, region)
-    box = region.box if isinstance(region, Polytope) else region
+    box, rows, ends = region, np.empty((0, region.size)), np.empty(0)
+    if isinstance(region, Polytope):
+        box, rows, ends = region.box, region.matrix, region.limit
     lower, upper = box.bounds()
     middle, half = (lower + upper) / 2, (upper - lower) / 2
-    rows, ends = np.empty((0, region.size)), np.empty(0)
-    if isinstance(region, Polytope):
-        rows, ends = region.matrix * half, region.limit - region.matrix @ middle
+    ends = ends - rows @ middle
     unit = np.ones(region.size)
     start, rising = offsets + slopes @ middle, slopes * half
-    solved = _program(start, rising, rows=rows, ends=ends, box=(-unit, unit))
+    solved = _program(start, rising, rows=rows * half, ends=ends, box=(-unit, unit))
     solved = solved._replace(point=np.clip(middle + half * solved.point, lower, upper))
     slope = solved.shares @ slopes
     least = solved.shares @ offsets - region.peaks(-slope[None]).values[0]

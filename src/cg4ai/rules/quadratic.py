@@ -133,6 +133,10 @@ class QuadraticRules(NormalFormDefaults):
         squares = self._squares(size, size @ own["factor"].abs())
         return own["limit"].abs() + 2 * squares + size @ own["linear"].abs()
 
+    @property
+    def free_of_inputs(self) -> bool:
+        return True
+
     def slack(self, inputs: Tensor, outputs: Tensor) -> Tensor:
         """(n, d), (..., n, r) -> (..., n, L), `limit - value`: at least 0 where a rule is kept."""
         return self._left(outputs, self._along(outputs))
@@ -249,7 +253,7 @@ class QuadraticRules(NormalFormDefaults):
         upper = start + region.peaks(forms).values
         lower = start - region.peaks(-forms).values
         both = (lower + upper)[:, None]
-        tilt = (both * forms).reshape(count, width, -1).sum(axis=1) + self.linear @ slopes
+        tilt = (both * forms).reshape(count, width, region.size).sum(axis=1) + self.linear @ slopes
         fixed = (both[:, 0] * start - lower * upper).reshape(count, width).sum(axis=1)
         ends = np.abs(np.stack(region.bounds())).max(axis=0)
         fixed = fixed + self.rest @ (np.abs(offsets) + np.abs(slopes) @ ends) ** 2
@@ -302,6 +306,12 @@ class Quadratic(InputRule):
         rules = QuadraticRules(squares, linear, limit, self.input_size, self.name)
         object.__setattr__(self, "_rules", rules)
         self._refuse_impossible(rules)
+
+    @property
+    def stated_width(self) -> int | None:
+        if self.output_size is None and np.ndim(self.square):
+            return int(np.shape(self.square)[-1])
+        return self.output_size
 
     def _vectors(self, shape: tuple[int, ...]) -> Array:
         if self.linear is None:

@@ -73,6 +73,15 @@ class Requirement(Protocol):
         """One readable line for row j of `rows`."""
         ...
 
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether it is about each input alone, in its region or at every input."""
+        ...
+
+    def slack_at(self, inputs: Tensor, outputs: Tensor) -> Tensor:
+        """Of such a rule: (n, d), (n, r) -> (n,), how far from breaking it outputs are."""
+        ...
+
     def explain_uncertified(self) -> str:
         """Why no certificate can be made of it, where it has no normal form."""
         ...
@@ -84,6 +93,13 @@ class RequirementDefaults:
     @property
     def normal_form(self) -> Any:
         return None
+
+    @property
+    def is_pointwise(self: Requirement) -> bool:
+        return isinstance(self.region, Region)
+
+    def slack_at(self: Requirement, inputs: Tensor, outputs: Tensor) -> Tensor:
+        return -self.violations(inputs, outputs).amax(1)
 
     def explain_uncertified(self) -> str:
         """Why no certificate can be made of a rule without a normal form."""
@@ -171,6 +187,11 @@ class InputRule(RequirementDefaults):
     def place_over(self, region: Region) -> Self:
         """The same rule over this region, where it leaves the place open."""
         return self if self.inputs is not None else replace(self, inputs=region)
+
+    @property
+    def stated_width(self) -> int | None:
+        """How many outputs it speaks of; None where it does not say."""
+        return self.output_size
 
     @property
     def region(self) -> Region | Pool | None:

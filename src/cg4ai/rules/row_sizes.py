@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from cg4ai.objectives import AnyObjective, Objective, Supervised
+from cg4ai.objectives import AnyObjective
 from cg4ai.records import Array
 from cg4ai.rules.regions import Region
 from cg4ai.rules.requirement import InputRule, Requirement, count_rules_over
@@ -63,10 +63,8 @@ def compute_variable_units(largest: Array) -> Array:
 
 def estimate_output_size(objective: AnyObjective) -> float:
     """How large predictions are expected to be: as the targets where those are numbers, else 1."""
-    if not isinstance(objective, Supervised) or isinstance(objective, Objective):
-        return 1.0
-    targets = np.asarray(objective.targets)
-    if targets.ndim != 2 or not targets.size or targets.dtype.kind != "f":
+    targets = objective.labels
+    if targets is None or targets.ndim != 2 or not targets.size or targets.dtype.kind != "f":
         return 1.0
     return float(np.abs(targets).max()) or 1.0
 

@@ -16,7 +16,6 @@ from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from cg4ai.errors import InvalidInput
@@ -281,10 +280,6 @@ class RowSet:
     @property
     def bounds(self) -> Array:
         return np.concatenate([batch.bounds for batch in self.batches] or [np.empty(0)])
-
-    def find_missed(self, values: Array, tolerance: float | Array = 0.0) -> NDArray[np.bool_]:
-        """(m,): which rows these values (m,) of a mixture miss by more than `tolerance`."""
-        return compute_shortfall(self.bounds, values) > tolerance
 
     def split(self, per_row: Array) -> list[Array]:
         """One array per batch, from an array over all rows."""

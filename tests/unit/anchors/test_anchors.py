@@ -229,3 +229,35 @@ def test_a_shield_that_acts_everywhere_restores_small_violations(unit):
     x, anchor = torch.zeros(1, 2, dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     theta = guard.theta(x, guard.rules.slack(x, outputs), outputs, anchor)
     assert theta.item() == pytest.approx(1 / 3, rel=1e-2)
+
+
+def rules_around_an_anchor(rng: np.random.Generator) -> list[Linear]:
+    """Rules that one affine map keeps with room, in units of every size."""
+    r, d = int(rng.integers(1, 9)), int(rng.integers(1, 4))
+    units = 10.0 ** rng.uniform(-6, 6, r)
+    middle = rng.normal(size=d) * 10.0 ** rng.uniform(-6, 6)
+    radius = 10.0 ** rng.uniform(-6, 6) * 10.0 ** rng.uniform(-1, 1, d)
+    radius = np.maximum(radius, 1e-6 * np.abs(middle))
+    base, slope = rng.normal(size=r), rng.normal(size=(r, d))
+    rules = []
+    for number in range(3):
+        count = int(rng.integers(1, 2 * r + 2))
+        rows, tilt = rng.normal(size=(count, r)), rng.normal(size=(count, d))
+        room = 10.0 ** rng.uniform(-4, 0, count)
+        limit = rows @ base + np.abs(rows @ slope - tilt).sum(1) + room
+        scale = 10.0 ** rng.uniform(-6, 6)
+        bound = AffineBound(scale * (limit - tilt / radius @ middle), scale * tilt / radius)
+        region = Box(middle - radius, middle + radius)
+        rules.append(Linear(region, scale * rows / units, bound, "<=", name=f"rules {number}"))
+    return rules
+
+
+@pytest.mark.parametrize("seed", [25, 37, 44, 132, 246, 339])
+def test_an_affine_anchor_that_exists_is_found_in_any_units(seed: int) -> None:
+    rules = rules_around_an_anchor(np.random.default_rng(seed))
+    r, d = rules[0].coefficients.shape[1], rules[0].inputs.size
+    for one in rules:
+        one.check(d, r)
+    found = find_anchor([guard_of(one, r) for one in rules], space=Space.free(r, d))
+    assert not isinstance(found, NoAnchor)
+    assert found.room > 0

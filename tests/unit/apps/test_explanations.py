@@ -8,7 +8,7 @@ import torch
 
 from cg4ai import Ensemble
 from cg4ai.apps.explanations import compute_slack, explain_predictions
-from cg4ai.apps.explorer import RULES, ExplainedModule, is_pointwise
+from cg4ai.apps.explorer import RULES, ExplainedModule
 from cg4ai.apps.protocol import Rule
 from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
@@ -62,7 +62,7 @@ def test_slack_is_how_far_outputs_are_from_breaking_a_rule(
     np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(("rule", "expected"), [one for one in CASES if is_pointwise(one[0])])
+@pytest.mark.parametrize(("rule", "expected"), [one for one in CASES if one[0].is_pointwise])
 def test_pages_compute_the_same_slack(
     ensemble: Ensemble, rule: Requirement, expected: list[float]
 ) -> None:

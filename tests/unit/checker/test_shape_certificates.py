@@ -19,7 +19,7 @@ from cg4ai.members.mixture import Part
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.output_sets import ArrangedMembers
 from cg4ai.members.signed_networks import SignedArchitecture
-from cg4ai.proofs.structure_certificates import build_shape_certificate
+from cg4ai.proofs.structure_certificates import build_construction_certificate
 from cg4ai.protocols import Members
 from cg4ai.rules import Curvature, Monotone
 from cg4ai.rules.output_sets import Ordered, Range, join_output_rules
@@ -155,12 +155,12 @@ def test_the_opposite_is_not_proven(name: str) -> None:
     wrong.check(D, stacks[0].output_size)
     assert certify(mixture(*stacks), wrong).status == "unknown"
     with raises(Rejected, "not-proven"):
-        verdict(build_shape_certificate(mixture(*stacks), wrong))
+        verdict(build_construction_certificate(mixture(*stacks), wrong))
 
 
 def test_a_folder_with_another_member_is_rejected(tmp_path: Path) -> None:
     rule, stacks = CASES["mixed"]
-    proven = verdict(build_shape_certificate(mixture(*stacks), rule))
+    proven = verdict(build_construction_certificate(mixture(*stacks), rule))
     folder = mixture(*stacks, trees([0, 0, 0])).save(tmp_path / "other")
     with raises(Rejected, "not-proven", "part 3"):
         compare(proven.claim, folder)
@@ -171,7 +171,7 @@ def test_convex_members_below_an_upper_end_are_not_taken_for_convex() -> None:
     capped = mixture(ArrangedMembers(inner, join_output_rules([Range(None, 0.0)], 2)))
     assert certify(capped, Curvature({0: 1}, output=1)).status == "unknown"
     with raises(Rejected, "not-proven"):
-        verdict(build_shape_certificate(capped, Curvature({0: 1}, output=1)))
+        verdict(build_construction_certificate(capped, Curvature({0: 1}, output=1)))
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_nested_members_that_are_not_what_they_seem_are_rejected(
     arrays = {
         name: array[1:] if "short" in change else array for name, array in state.arrays.items()
     }
-    claim = verdict(build_shape_certificate(mixture(*stacks), rule)).claim
+    claim = verdict(build_construction_certificate(mixture(*stacks), rule)).claim
     assert isinstance(claim, ShapeClaim)
     with pytest.raises(Rejected, match=words):
         claim.verify_stored(MemberState(state.kind, config, arrays), np.arange(2), "stack 0")
@@ -203,7 +203,9 @@ def test_nested_members_that_are_not_what_they_seem_are_rejected(
 def test_parts_of_other_classes_than_the_claim_are_rejected() -> None:
     rule, _ = CASES["class of trees"]
     larger = nested(Monotone({2: 1}, output=0), 4, BOOSTED)
-    claim = verdict(build_shape_certificate(mixture(*CASES["class of trees"][1]), rule)).claim
+    claim = verdict(
+        build_construction_certificate(mixture(*CASES["class of trees"][1]), rule)
+    ).claim
     assert isinstance(claim, ShapeClaim)
     state = larger.state()
     own = MemberState(state.kind, dict(state.config), dict(state.arrays))
@@ -231,14 +233,14 @@ def test_weights_by_which_sums_overflow_are_not_taken_for_monotone(weights: list
     rule = Monotone({0: 1})
     rule.check(2, 1)
     with raises(Rejected, "not-finite"):
-        verdict(build_shape_certificate(ensemble, rule))
+        verdict(build_construction_certificate(ensemble, rule))
 
 
 @pytest.mark.parametrize("name", ["bias_0", "bias_1"])
 def test_a_bias_that_is_no_number_is_rejected(name: str) -> None:
     rule = Monotone({0: 1})
     stack = networks((rule,))
-    claim = verdict(build_shape_certificate(mixture(stack), rule)).claim
+    claim = verdict(build_construction_certificate(mixture(stack), rule)).claim
     assert isinstance(claim, ShapeClaim)
     state = stack.state()
     arrays = {**state.arrays, name: np.full_like(state.arrays[name], np.inf)}

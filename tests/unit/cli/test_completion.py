@@ -73,6 +73,19 @@ def test_commands_options_and_their_values(folders: Path) -> None:
     assert completed("cg4ai train no", 2) == []  # then the shell completes names of files
 
 
+def test_help_loads_no_command_and_a_command_no_other() -> None:
+    code = (
+        "import sys; from cg4ai.cli.main import main; main(sys.argv[1:]); "
+        "commands = ('show', 'serve', 'doctor', 'training', 'failures'); "
+        "sys.exit(repr([name for name in commands if f'cg4ai.cli.{name}' in sys.modules]))"
+    )
+    for arguments, loaded in ((["--help"], "[]"), (["show", "--help"], "['show']")):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+        )
+        assert done.stderr.strip() == loaded
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_takes_the_script(folders: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()

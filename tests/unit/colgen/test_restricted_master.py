@@ -154,6 +154,7 @@ class TestAdmission:
 
     def test_members_whose_values_are_no_numbers_never_improve(self) -> None:
         class Broken(MemberDefaults):
+            kind = "broken"
             input_size, output_size, differentiable = 1, 1, True
             device = torch.device("cpu")
 
@@ -166,11 +167,14 @@ class TestAdmission:
             def take(self, indices: IntArray) -> Broken:
                 return self
 
+            def state(self) -> Any:
+                raise NotImplementedError
+
             def to(self, device: Any) -> Broken:
                 return self
 
         work = workspace(one_block())
-        broken = PricingResult(Broken(), np.zeros(1, int), np.full(1, -1))  # type: ignore[arg-type]
+        broken = PricingResult(Broken(), np.zeros(1, int), np.full(1, -1))
         entered = work.admit(broken, priced(work, blocks=[4.0]), charge_loss=True)
         assert entered.count == 0
         assert entered.best == np.inf

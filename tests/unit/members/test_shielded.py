@@ -19,6 +19,7 @@ from cg4ai.members import (
     restore,
 )
 from cg4ai.members.shielded import HOLD
+from cg4ai.nn import blending
 from cg4ai.rules import AffineBound, Box, Concave, Largest, Linear, Quadratic
 from cg4ai.rules.guards import guard_of
 from raising import raises
@@ -234,3 +235,25 @@ def test_another_function_of_the_same_name_is_another_rule():
         rule.check(2, 2)
     assert keys[0] == keys[1]
     assert keys[0] != keys[2]
+
+
+@pytest.mark.parametrize("size", [0.01, 1.0, 10.0])  # none, some and nearly all rules are broken
+def test_training_by_broken_rules_alone_is_the_same(monkeypatch, size):
+    """Rules of opposite signs, of other limits, and with bounds that move with the input."""
+    rng = np.random.default_rng(3)
+    rows, tilt = rng.normal(size=(4, 3)), rng.normal(size=(4, 2))
+    bound = AffineBound([2, 3, 2, 3, 4, 3, 2, 4], np.concatenate([tilt, -0.5 * tilt]))
+    rule = Linear(BOX, np.concatenate([rows, -rows]), bound, "<=")
+    shield = Shield(ConstantMembers([[0.0, 0.0, 0.1]], 2), (guard_of(rule, 3),))
+    x, found = inputs(5), []
+    values = torch.as_tensor(rng.normal(size=(2, len(x), 3)) * size)
+    values[0, 7, 1] = torch.nan
+    for terms in (0, 10**18):
+        monkeypatch.setattr(blending, "MANY_TERMS", terms)
+        free = values.clone().requires_grad_(True)
+        outputs, theta = shield.blend(x, free)
+        (slope,) = torch.autograd.grad(outputs.nan_to_num().square().sum() + theta.sum(), free)
+        found.append((outputs.detach(), theta.detach(), slope))
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, rtol=1e-12, atol=1e-12, equal_nan=True)
+    assert (size < 0.1) == bool(found[0][1].nan_to_num()[1].max() == 0)

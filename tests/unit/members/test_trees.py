@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     ExtraTreesClassifier,
@@ -25,6 +26,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTre
 from cg4ai.errors import InvalidInput
 from cg4ai.members import NetworkMembers, TreeMembers, concatenate, from_sklearn, restore
 from cg4ai.members import trees as trees_module
+from cg4ai.members.tree_arrays import move_thresholds_apart
 from cg4ai.records import MemberState
 from raising import raises
 
@@ -236,3 +238,38 @@ def test_damaged_states_and_inputs_are_refused():
     ]:
         with raises(InvalidInput, code):
             restore(MemberState("tree", config, arrays))
+
+
+def with_ties(random: np.random.Generator) -> np.ndarray:
+    """Values on a grid that a rotation has made to differ by last bits."""
+    grid = np.round(random.normal(size=(601, 3)), 1)
+    return grid @ np.linalg.qr(random.normal(size=(3, 3)))[0]
+
+
+@pytest.mark.parametrize("rows", [with_ties, lambda random: random.normal(size=(811, 3))])
+@pytest.mark.parametrize("unit", [1e-7, 1.0, 1e6])
+@pytest.mark.parametrize(
+    "model", [HistGradientBoostingClassifier(max_iter=8), RandomForestClassifier(8, random_state=0)]
+)
+def test_no_tree_splits_at_a_value_it_was_fitted_to(model, rows, unit) -> None:
+    random = np.random.default_rng(4)
+    inputs = unit * rows(random)
+    model = clone(model).fit(inputs, (inputs[:, 0] + inputs[:, 1] ** 2 / unit > 0).astype(int))
+    members = from_sklearn(model)
+    assert isinstance(members, TreeMembers)
+    apart = move_thresholds_apart(members, inputs)
+    own = apart.outputs(torch.as_tensor(inputs))
+    for change in (1e-12, -1e-12):
+        moved = torch.as_tensor(inputs * (1 + change))
+        assert torch.equal(apart.outputs(moved), own)
+    kept = (members.outputs(torch.as_tensor(inputs)) == own).all(-1)
+    assert kept.double().mean() > 0.9, "but for ties it decides as the model does"
+
+
+def test_thresholds_stay_where_nothing_is_near() -> None:
+    inputs = np.arange(8.0)[:, None]
+    fitted = from_sklearn(DecisionTreeRegressor().fit(inputs, inputs[:, 0] ** 2))
+    assert isinstance(fitted, TreeMembers)
+    assert torch.equal(move_thresholds_apart(fitted, inputs).threshold, fitted.threshold)
+    constant = np.ones((8, 1))
+    assert torch.equal(move_thresholds_apart(fitted, constant).threshold, fitted.threshold)

@@ -441,7 +441,7 @@ def test_nodes_may_be_lists_or_have_no_id(tmp_path: Path) -> None:
 
 
 def test_every_reader_is_reached_by_its_ending() -> None:
-    assert list(READERS) == [".txt", ".xml", ".graphml", ".json", ".csv"]
+    assert list(READERS) == [".txt", ".xml", ".graphml", ".json", ".csv", ".graph"]
 
 
 @pytest.mark.skipif(not SNDLIB.is_dir(), reason="SNDlib's native files are not here")

@@ -26,7 +26,7 @@ def test_links_in_csv_are_a_network(tmp_path: Path) -> None:
     assert found.name == "net"
     assert found.nodes == ("A", "B", "C")
     assert len(found.arcs) == 6
-    assert found.arcs[0, 2] == found.arcs[2, 0] == (5.0, 3.0)
+    assert found.arcs[0, 2] == found.arcs[2, 0] == (5.0, 3.0, None)
     one_way = "source,target,capacity,both\nA,B,1,no\nB,A,2,no\nB,C,3,yes\n"
     found = read_links(write(tmp_path, "net.csv", one_way))
     assert {arc: one.capacity for arc, one in found.arcs.items()} == {

@@ -123,12 +123,11 @@ def test_traffic_is_split_by_time_or_share() -> None:
     whole = Traffic(tuple(times), ("A", "B"), np.arange(40.0).reshape(10, 2, 2) * [[0, 1], [1, 0]])
     early, late = whole.split("2004-03-04T12:00")
     assert (early.times, late.times) == (tuple(times[:4]), tuple(times[4:]))
-    assert whole.take_before("2004-03-02").times == tuple(times[:1])
+    assert whole.split("2004-03-02")[0].times == tuple(times[:1])
     assert [len(part) for part in whole.split("0.75")] == [7, 3]
-    assert whole.take_first(0.3).times == tuple(times[:3])
     np.testing.assert_array_equal(late.matrices, whole.matrices[4:])
     numbered = Traffic(("8", "9", "10"), ("A", "B"), np.zeros((3, 2, 2)))
-    assert numbered.take_before("10").times == ("8", "9")  # as numbers, not as texts
+    assert numbered.split("10")[0].times == ("8", "9")  # as numbers, not as texts
     for bad in ("2003", "2005-01-01", "1.5"):
         with raises(InvalidInput, "range"):
             whole.split(bad)

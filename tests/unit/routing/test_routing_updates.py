@@ -52,6 +52,7 @@ TINY: dict[str, Any] = {
     "later_steps": 20,
     "batch_size": 64,
     "rounds": 1,
+    "path_choice": "shortest",
     "validation": 50,
     "threads": 1,
 }
@@ -65,10 +66,10 @@ def write_network(
 ) -> str:
     """A square with a diagonal, as JSON; links and demands by the letters of their ends."""
     graph = networkx.Graph(name="square", demands={})
-    for (source, target), volume in demands.items():
-        graph.graph["demands"].setdefault(source, {})[target] = volume
-    for (source, target), capacity in links.items():
-        graph.add_edge(source, target, capacity=capacity, length=1.0)
+    for ends, volume in demands.items():
+        graph.graph["demands"].setdefault(ends[0], {})[ends[1]] = volume
+    for ends, capacity in links.items():
+        graph.add_edge(ends[0], ends[1], capacity=capacity, length=1.0)
     file.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
     return str(file)
 
@@ -234,7 +235,7 @@ def test_a_changed_network_has_a_router_with_a_new_guarantee(
         for arc, c in zip(router.instance.arcs, router.instance.capacity, strict=True)
     }
     assert all(links["".join(sorted(arc))] == value for arc, value in capacity.items())
-    assert router.instance.demand_names == [f"{s}->{t}" for s, t in demands]
+    assert router.instance.demand_names == ["->".join(ends) for ends in demands]
     assert {file: file.read_bytes() for file in before} == before
 
 

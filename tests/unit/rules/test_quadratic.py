@@ -338,3 +338,11 @@ def test_what_a_factor_misses_is_found_in_twice_the_digits(rank: int, spread: fl
         assert missed.item(i, j) == pytest.approx(exact, rel=1e-9, abs=1e-30)
     whole = np.rint(8 * root)
     assert not squares._residual(whole @ whole.T, whole).any()
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_squares_that_are_all_zero_leave_a_linear_rule(count: int) -> None:
+    square, linear = np.zeros((count, 3, 3)), np.ones((count, 3))
+    rules = QuadraticRules(square, linear, np.full(count, 2.0), input_size=2)
+    found = rules.worst_affine(np.ones((3, 2)), np.zeros(3), BOX)
+    np.testing.assert_allclose(found.slack, -4.0)  # 3 (x_1 + x_2) reaches 6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cg4ai.apps import predictions
+from cg4ai.apps.predictions import RunPredictor
 from cg4ai.cli.main import main
 from cg4ai.routing.operate.failure_study import study
 from cg4ai.routing.operate.rerouting import Effort
@@ -55,11 +55,14 @@ def test_answers_under_a_failure_are_those_of_the_command(
 def test_a_router_of_a_failure_is_loaded_once(
     client: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = []
-    real = predictions.load_trained
-    monkeypatch.setattr(
-        predictions, "load_trained", lambda folder: [loaded.append(folder), real(folder)][1]
-    )
+    loaded: list[Path] = []
+    real = RunPredictor.from_folder
+
+    def load(folder: Path) -> RunPredictor:
+        loaded.append(folder)
+        return real(folder)
+
+    monkeypatch.setattr(RunPredictor, "from_folder", load)
     for _ in range(3):
         body = {"rows": [ROW], "failed": ["b-c"]}
         assert client.post("/predict", json=body).status_code == 200

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cg4ai.apps.explanations import TOLERANCE, ListedSlack, listed_slack
-from cg4ai.apps.explorer import RULES, describe_page, is_pointwise, listed_data, model_page
+from cg4ai.apps.explorer import RULES, describe_page, listed_data, model_page
 from cg4ai.apps.protocol import Rule
 from cg4ai.apps.tabular.encoding import Column
 from cg4ai.apps.tabular.rulefile import Subject
@@ -34,7 +34,7 @@ def make_explorer_page(
     """The page, as one HTML file; `name`: of the run."""
     subject = model.subject
     rules, missing = _rules(model)
-    traced = [rule for rule in rules if is_pointwise(rule.requirement)]
+    traced = [rule for rule in rules if rule.requirement.is_pointwise]
     entries = [_entry(audit, traced) for audit in summary.get("audits", ())]
     examples: list[dict[str, Any]] = []
     for one in entries:

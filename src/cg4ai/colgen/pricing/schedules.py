@@ -10,10 +10,10 @@ from cg4ai.colgen.pricing.defaults import WrappingPricer
 from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.members.shielded import ShieldedArchitecture
-from cg4ai.members.trees import TreeMembers
 from cg4ai.protocols import Pricer, PricingRequest
 from cg4ai.records import PricingResult
 
+TREES = "tree"  # the kind of members
 ENOUGH = "members of this kind are trained once without rules"
 
 
@@ -80,7 +80,7 @@ class OneTimePricer(WrappingPricer):
 
     def price(self, request: PricingRequest) -> PricingResult:
         parts = () if request.ensemble is None else request.ensemble.parts
-        if any(isinstance(part.members.innermost(), TreeMembers) for part in parts):
+        if any(part.members.innermost().kind == TREES for part in parts):
             return _nothing(ENOUGH)
         return self.inner.price(request)
 

@@ -29,7 +29,7 @@ from cg4ai.colgen.pricing.reduced_cost import (
 from cg4ai.errors import InvalidInput
 from cg4ai.members import concatenate
 from cg4ai.members.conversion import from_sklearn
-from cg4ai.members.tree_arrays import combine_outputs, repair_leaves
+from cg4ai.members.tree_arrays import combine_outputs, move_thresholds_apart, repair_leaves
 from cg4ai.members.trees import TreeMembers
 from cg4ai.objectives import Supervised
 from cg4ai.parallel import fan_out
@@ -187,7 +187,10 @@ class TreePricer(PricerDefaults):
 
         def member(one: Any, wanted: Array | IntArray) -> Members:
             one.fit(sample.inputs, wanted, sample_weight=weights)
-            return from_sklearn(one, classes=classes)
+            made = from_sklearn(one, classes=classes)
+            if isinstance(made, TreeMembers):
+                return move_thresholds_apart(made, sample.inputs)
+            return made
 
         if classes is not None or (signs is None and fits_several(model)):
             flat = targets.ravel() if targets.ndim == 1 or targets.shape[1] == 1 else targets

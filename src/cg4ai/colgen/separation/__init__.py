@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cg4ai.colgen.separation.mip import MixedInteger
     from cg4ai.colgen.separation.scan import PoolScan
     from cg4ai.colgen.separation.separators import (
+        brief_separator,
         default_separator,
         is_exact_search,
         training_separator,
@@ -29,6 +30,7 @@ else:
             "cg4ai.colgen.separation.mip": ["MixedInteger"],
             "cg4ai.colgen.separation.scan": ["PoolScan"],
             "cg4ai.colgen.separation.separators": [
+                "brief_separator",
                 "default_separator",
                 "is_exact_search",
                 "training_separator",
@@ -41,6 +43,7 @@ __all__ = [
     "GradientAscent",
     "MixedInteger",
     "PoolScan",
+    "brief_separator",
     "default_separator",
     "is_exact_search",
     "training_separator",

@@ -35,6 +35,8 @@ class GradientAscent(SeparatorDefaults):
     where following the slope gets stuck.
     """
 
+    takes_any_rule = True
+
     starts: int = 64
     steps: int = 60
     step_size: float = 0.25

@@ -43,6 +43,8 @@ class BlackBox(SeparatorDefaults):
     says). Searches by count (`seconds` not given) find the same with any number of jobs.
     """
 
+    takes_any_rule = True
+
     algorithm: str = "LN_COBYLA"
     starts: int = 8
     evaluations: int = 300

@@ -46,6 +46,8 @@ class MixedInteger(SeparatorDefaults):
     the cuts come sooner, and rules that are kept are bounded all the same, by the tolerance.
     """
 
+    takes_any_rule = True
+
     nodes: int = NODES
     seconds: float = math.inf
     gap: float = 1e-6

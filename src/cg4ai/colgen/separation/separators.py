@@ -32,6 +32,17 @@ def default_separator(requirement: Requirement, ensemble_differentiable: bool) -
     return GradientAscent()
 
 
+def brief_separator(ensemble_differentiable: bool) -> Separator:
+    """A search for endings that have no time left: at single inputs, and hardly climbing."""
+    if ensemble_differentiable:
+        from cg4ai.colgen.separation.ascent import GradientAscent
+
+        return GradientAscent(starts=1, steps=0)
+    from cg4ai.colgen.separation.blackbox import BlackBox
+
+    return BlackBox(starts=1, evaluations=10, vertices=16)
+
+
 def is_exact_search(requirement: Requirement) -> bool:
     """Whether it is to be searched by mixed-integer programs."""
     if requirement.separator is None or isinstance(requirement.separator, str):

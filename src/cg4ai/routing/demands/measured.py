@@ -19,14 +19,15 @@ from cg4ai.routing.demands.traffic import Pair, Traffic
 from cg4ai.routing.demands.traffic_sets import HEADROOM, from_traffic
 from cg4ai.routing.network.instance import (
     Instance,
-    build_instance,
+    WantedPaths,
+    build_with_paths,
     carry_robust,
     network_of,
     restrict_to_set,
-    unused_paths,
 )
 from cg4ai.routing.network.network import Network
-from cg4ai.routing.network.path_files import read_paths
+from cg4ai.routing.network.path_choice import PathChoice
+from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.options import CAPACITIES_AUTO as AUTO
 from cg4ai.routing.options import factor_fault
 
@@ -102,6 +103,10 @@ def measured_instance(
     budget: bool = False,
     least: float = 0.0,
     scale_capacities: float | Literal["auto"] | None = None,
+    path_choice: PathChoice = "shortest",
+    max_hops: int | None = None,
+    max_latency: float | None = None,
+    disjoint_pairs: bool = False,
 ) -> Instance:
     """The demands of all pairs of nodes that send and receive, in the order of the traffic's file.
 
@@ -109,7 +114,8 @@ def measured_instance(
     `from_traffic`, in its units. Capacities are those of the network, and a set that no constant
     split routes is refused. With `scale_capacities` they are counted as that multiple of what they
     are, which `capacity_factor` keeps; "auto" is the multiple at which the worst case of the set,
-    what the best constant split keeps, is `load` (0.99 if not given).
+    what the best constant split keeps, is `load` (0.99 if not given). Paths are chosen as by
+    `instance`, generated ones for the traffic.
     """
     if load is not None and scale_capacities != AUTO:
         raise InvalidInput(
@@ -131,17 +137,23 @@ def measured_instance(
         (index[source], index[target]): float(volume)
         for (source, target), volume in zip(pairs, upper, strict=True)
     }
-    given = None if path_file is None else read_paths(Path(path_file), graph)
-    plain = build_instance(graph, volumes, paths, given)
+    wanted = WantedPaths(
+        paths,
+        path_choice,
+        PathLimits(max_hops, max_latency),
+        disjoint_pairs,
+        None if path_file is None else Path(path_file),
+    )
+    plain, path_notes = build_with_paths(graph, volumes, region, wanted, earlier=seen)
     if scale_capacities == AUTO:
         made = _with_load(plain, region, USUAL_LOAD if load is None else load)
     else:
         factor = 1.0 if scale_capacities is None else check_factor(scale_capacities)
-        plain = replace(plain, capacity=factor * plain.capacity, capacity_factor=factor)
+        plain = _count_capacities(plain, factor)
         made = restrict_to_set(
             plain, region, load=None, remedies=lambda level: _remedies(level * factor)
         )
-    left_out = (*_left_out(traffic, pairs), *unused_paths(given, volumes))
+    left_out = (*_left_out(traffic, pairs), *path_notes)
     noted = replace(made, notes=(*graph.notes, *traffic.notes, *left_out))
     carry_robust(noted, made, 1.0)
     return noted
@@ -152,16 +164,26 @@ def _with_load(plain: Instance, region: DemandSet, load: float) -> Instance:
     scaled = restrict_to_set(plain, region, load=load)
     if scaled.scale == 1.0:  # they fit as they are
         return restrict_to_set(plain, region, load=None)
+    counted = _count_capacities(plain, 1 / scaled.scale)
     made = replace(
-        scaled,
+        counted,
         demand_max=scaled.demand_max / scaled.scale,
         demand_set=region,
-        capacity=plain.capacity / scaled.scale,
-        capacity_factor=1 / scaled.scale,
-        scale=1.0,
+        load=scaled.load,
     )
     carry_robust(made, scaled, 1.0)
     return made
+
+
+def _count_capacities(plain: Instance, factor: float) -> Instance:
+    """With every capacity counted as that multiple of what it is."""
+    source = plain.path_source
+    return replace(
+        plain,
+        capacity=factor * plain.capacity,
+        capacity_factor=factor,
+        path_source=None if source is None else source.scale(factor),
+    )
 
 
 def check_factor(factor: Any) -> float:

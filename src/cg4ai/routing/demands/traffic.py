@@ -64,19 +64,11 @@ class Traffic:
         times = tuple(self.times[position] for position in np.atleast_1d(chosen))
         return replace(self, times=times, matrices=self.matrices[np.atleast_1d(chosen)])
 
-    def take_first(self, share: float) -> Traffic:
-        """The earliest matrices, a share of all; one at least."""
-        return self.select(slice(0, self._counted(share)))
-
-    def take_before(self, time: str) -> Traffic:
-        """The matrices of all times before `time`."""
-        return self.select(slice(0, self._position(time)))
-
     def split(self, where: str | float) -> tuple[Traffic, Traffic]:
         """Those before and from `where` on: a time, or a number in (0, 1), the share of earlier."""
         share = _number(str(where))
         if share is not None and 0 < share < 1:
-            count = self._counted(share)
+            count = max(1, math.floor(share * len(self) + 1e-9))
         else:
             count = self._position(str(where))
         if not 0 < count < len(self):
@@ -88,13 +80,6 @@ class Traffic:
                 code="range",
             )
         return self.select(slice(0, count)), self.select(slice(count, None))
-
-    def _counted(self, share: float) -> int:
-        if not 0 < share <= 1:
-            raise InvalidInput(
-                f"a share of the times must be above 0 and at most 1, got {share}", code="range"
-            )
-        return max(1, math.floor(share * len(self) + 1e-9))
 
     def _position(self, time: str) -> int:
         """How many times are before `time`."""

@@ -3,8 +3,9 @@
 SNDlib has an XML file per time, in a folder or an archive (.tgz, .tar.gz, .tar, .zip). A CSV file
 has a line per time, source and target (columns time, source, target, volume), or a line per time
 with a column for each pair, `source->target`. An npz file has `matrices` (T, N, N), `nodes` and
-`times`. What a list of demands does not name at some time was not there: zero. Errors name the
-file, and the line where there are lines.
+`times`. REPETITA has a `.demands` file per matrix, in a folder, which names nodes by their position
+in the network. What a list of demands does not name at some time was not there: zero. Errors name
+the file, and the line where there are lines.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ import numpy as np
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.traffic import Pair, Traffic, moments_of
-from cg4ai.routing.network.network import parse_number, show_value
+from cg4ai.routing.network.instance import network_of
+from cg4ai.routing.network.network import Network, parse_number, show_value
 from cg4ai.routing.network.parsing import Element, parse_xml, parse_xml_text
 from cg4ai.routing.network.readers import csv_rows
+from cg4ai.routing.network.repetita import DEMANDS, read_matrix
 from cg4ai.runs import read_given
 
 TIME_IN_NAME = re.compile(r"\d{8}-?\d{4}(?:\d{2})?$")
@@ -33,11 +36,16 @@ LONG = ("time", "source", "target", "volume")
 ARCHIVES = (".tgz", ".tar.gz", ".tar", ".zip")
 
 
-def read_traffic(path: str | Path) -> Traffic:
-    """The traffic of a file, folder or archive; see the module for what is read."""
+def read_traffic(path: str | Path, network: str | Path | Network | None = None) -> Traffic:
+    """The traffic of a file, folder or archive; see the module for what is read.
+
+    `network`, read as by `instance`, is needed for `.demands` files alone.
+    """
     path = Path(path)
     name = path.name.lower()
     try:
+        if name.endswith(DEMANDS) or (path.is_dir() and any(path.glob(f"*{DEMANDS}"))):
+            return _from_demands(path, None if network is None else network_of(network))
         if path.is_dir() or name.endswith(ARCHIVES) or name.endswith(".xml"):
             return _from_xml(path)
         if name.endswith(".csv"):
@@ -50,7 +58,7 @@ def read_traffic(path: str | Path) -> Traffic:
         raise InvalidInput(f"{path}: {error}") from None
     raise InvalidInput(
         f"{path}: expected a folder or an archive ({', '.join(ARCHIVES)}) of SNDlib's XML "
-        "matrices, a .csv or a .npz file",
+        f"matrices, a folder of {DEMANDS} files, a .csv or a .npz file",
         code="bad-file",
     )
 
@@ -214,6 +222,36 @@ def _wanted(path: Path, name: str, size: int) -> bool:
             code="memory",
         )
     return True
+
+
+# ---- REPETITA's matrices -------------------------------------------------------------------------
+
+
+def _from_demands(path: Path, network: Network | None) -> Traffic:
+    """Files of one network in the order of their names, NAME.0000.demands and so on."""
+    if network is None:
+        raise InvalidInput(
+            f"{path}: {DEMANDS} files name nodes by their position in a network; give the network, "
+            "read_traffic(folder, network)",
+            code="missing-values",
+        )
+    files = sorted(path.glob(f"*{DEMANDS}")) if path.is_dir() else [path]
+    files = [file for file in files if file.name.startswith(f"{network.name}.")] or files
+    others = {file.stem.rpartition(".")[0] for file in files}
+    if len(others) > 1:
+        raise InvalidInput(
+            f"{path}: holds matrices of several networks ({', '.join(sorted(others)[:3])}...), "
+            f"and none of {network.name}; give a folder of one",
+            code="conflict",
+        )
+    found = _TrafficCollection(str(path), nodes=dict.fromkeys(network.nodes))
+    for file in files:
+        time = file.stem.rpartition(".")[2]
+        found.volumes[time] = {
+            (network.nodes[source], network.nodes[target]): volume
+            for (source, target), volume in read_matrix(file, network.nodes).items()
+        }
+    return found.to_traffic(ordered=True)
 
 
 # ---- CSV and npz --------------------------------------------------------------------------------

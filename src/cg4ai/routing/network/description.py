@@ -16,6 +16,7 @@ from cg4ai import Ensemble, runs
 from cg4ai.apps import (
     ALL_ARCS,
     NOTES,
+    PATH_SOURCE,
     POSITIONS,
     Answers,
     CsvTable,
@@ -30,8 +31,9 @@ from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix, rule_name
 from cg4ai.routing.demands.sets import DemandSet, describe_set
-from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import Position
+from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
@@ -63,6 +65,18 @@ def describe_instance(made: Instance) -> dict[str, Any]:
             else {POSITIONS: {node: list(place) for node, place in made.positions.items()}}
         ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
+        **({} if made.path_source is None else {PATH_SOURCE: _describe_source(made.path_source)}),
+    }
+
+
+def _describe_source(source: PathSource) -> dict[str, Any]:
+    return {
+        "choice": source.choice,
+        "capacity": source.capacity.tolist(),
+        "length": source.length.tolist(),
+        "delay": None if source.delay is None else source.delay.tolist(),
+        "max_hops": source.limits.hops,
+        "max_latency": source.limits.latency,
     }
 
 
@@ -104,10 +118,12 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             demand_set=_demand_set(description.get("demand_set")),
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
+            path_source=_source(description.get(PATH_SOURCE) if ALL_ARCS in description else None),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
-        runs.refuse_other(description, written, ("demand_set", POSITIONS, ALL_ARCS))
+        links = (ALL_ARCS, PATH_SOURCE) if ALL_ARCS in description else ()
+        runs.refuse_other(description, written, ("demand_set", POSITIONS, *links))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -159,6 +175,23 @@ def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], 
     )
 
 
+def _source(record: Mapping[str, Any] | None) -> PathSource | None:
+    """How paths were chosen, among links that are known; older runs do not say."""
+    if record is None:
+        return None
+    hops, latency, delay = record["max_hops"], record["max_latency"], record["delay"]
+    return PathSource(
+        str(record["choice"]),
+        runs.finite_numbers(record["capacity"], "the capacities of all links"),
+        runs.finite_numbers(record["length"], "the lengths of all links"),
+        None if delay is None else runs.finite_numbers(delay, "delays"),
+        PathLimits(
+            None if hops is None else int(hops),
+            None if latency is None else _number(latency, "max_latency"),
+        ),
+    )
+
+
 def _positions(
     record: Mapping[str, Any] | None, arcs: list[tuple[str, str]]
 ) -> dict[str, Position] | None:
@@ -180,9 +213,15 @@ def _check_sizes(made: Instance) -> None:
         and made.capacity.shape == (len(made.arcs),)
         and made.path_demand.shape == made.path_length.shape == (paths,)
         and np.array_equal(np.unique(made.path_demand), np.arange(demands))
+        and (made.path_source is None or _fits(made.path_source, made.all_arcs))
     )
     if not fits:
         raise ValueError("demands, paths and links do not fit each other")
+
+
+def _fits(source: PathSource, arcs: tuple[tuple[str, str], ...] | None) -> bool:
+    known = [source.capacity, source.length, *([] if source.delay is None else [source.delay])]
+    return all(one.shape == (len(arcs or ()),) for one in known)
 
 
 def describe_scaling(made: Instance) -> str:

@@ -25,7 +25,9 @@ from cg4ai.routing.network.graphs import (
     Graph,
     Node,
     add_demands,
+    find_position,
     graph_of,
+    name_nodes,
     node_link,
     parse_graphml,
 )
@@ -35,20 +37,17 @@ from cg4ai.routing.network.links import (
     ReadingOptions,
     format_entry_count,
     list_first,
-    value_of,
 )
 from cg4ai.routing.network.network import (
     Network,
     NetworkBuilder,
     Position,
     is_geographic,
-    parse_number,
 )
 from cg4ai.routing.network.readers import csv_records, is_yes
+from cg4ai.routing.network.repetita import parse_repetita
 from cg4ai.routing.network.sndlib import load_stored
 
-NAMES = ("name", "label")  # attributes that say what a node is called
-COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("lng", "lat"), ("x", "y"))
 MIXED = 1e4  # capacities further apart than this may be in two units
 
 
@@ -89,6 +88,7 @@ class Draft:
                 link.target,
                 capacity=link.capacity,
                 length=link.length,
+                delay=link.delay,
                 both_ways=link.both_ways,
                 place=self.place,
             )
@@ -114,6 +114,7 @@ def read_draft(path: Path, reading: ReadingOptions) -> Draft:
         ".json": node_link,
         ".gml": _gml,
         ".csv": _links,
+        ".graph": parse_repetita,
     }
     known = path.suffix.lower() in readers
     if not known and (path.suffix or path.exists()):
@@ -126,9 +127,9 @@ def read_draft(path: Path, reading: ReadingOptions) -> Draft:
         graph = readers[path.suffix.lower()](path) if known else _by_name(path.as_posix())
     except RecursionError:
         raise InvalidInput(f"{path}: nested too deeply for a graph", code="bad-file") from None
-    names = _names(graph.nodes)
+    names = name_nodes(graph.nodes)
     nodes = {
-        name: _position(node, f"{node.place}, node {name}")
+        name: find_position(node, f"{node.place}, node {name}")
         for name, node in zip(names, graph.nodes, strict=True)
     }
     keys = dict(zip((node.key for node in graph.nodes), names, strict=True))
@@ -173,26 +174,6 @@ def _links(path: Path) -> Graph:
     ]
     nodes = [Node(name, {}, str(path)) for name in names]
     return Graph(path.stem, nodes, edges, None, str(path))
-
-
-def _names(nodes: list[Node]) -> list[str]:
-    """What nodes are called, if all of that differ; else their keys."""
-    for attribute in NAMES:
-        named = [str(value_of(node.attributes, attribute) or "").strip() for node in nodes]
-        if all(named) and len(set(named)) == len(named):
-            return named
-    return [node.key for node in nodes]
-
-
-def _position(node: Node, place: str) -> Position | None:
-    given = value_of(node.attributes, "pos")
-    pairs = [given] if isinstance(given, list | tuple) and len(given) >= 2 else []
-    pairs += [[value_of(node.attributes, axis) for axis in axes] for axes in COORDINATES]
-    for pair in pairs:
-        if all(part is not None for part in pair[:2]):
-            x, y = (parse_number(part, what="a coordinate", place=place) for part in pair[:2])
-            return x, y
-    return None
 
 
 # ---- what may be wrong ---------------------------------------------------------------------------
@@ -250,6 +231,7 @@ def node_link_text(draft: Draft, volumes: Mapping[tuple[str, str], float]) -> st
     links = [
         {"source": link.source, "target": link.target, "capacity": link.capacity}
         | ({} if link.length is None else {"length": link.length})
+        | ({} if link.delay is None else {"delay": link.delay})
         for link in draft.links
     ]
     rows: dict[str, dict[str, float]] = {}

@@ -1,18 +1,18 @@
 """Graphs of networkx, GraphML files and node-link JSON files, turned into a `Network`.
 
-All three become one `Graph` first. Its edges must carry `capacity` and may carry `length` (all of
-them or none; else from the nodes' `pos`, else 1). An undirected edge can be used in both
-directions, each with the full capacity; parallel edges add up. Demands come from the attribute
-`demands` of the graph, {source: {target: volume}}, or from a demand file. Other attributes are
-not read.
+All three become one `Graph` first. Its edges must carry `capacity`, or `LinkSpeedRaw` as in the
+Topology Zoo, and may carry `length` (all of them or none; else from the nodes' coordinates, else
+1) and `delay`, in milliseconds (all or none). An undirected edge can be used in both directions,
+each with the full capacity; parallel edges add up. Demands come from the attribute `demands` of the
+graph, {source: {target: volume}}, or from a demand file. Other attributes are not read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.network.network import (
@@ -24,6 +24,12 @@ from cg4ai.routing.network.network import (
     show_value,
 )
 from cg4ai.routing.network.parsing import Element, LocatedObject, parse_json, parse_xml
+
+NAMES = ("name", "label")  # attributes that say what a node is called
+COORDINATES = (("longitude", "latitude"), ("lon", "lat"), ("lng", "lat"), ("x", "y"))
+CAPACITY, ZOO_CAPACITY = "capacity", "LinkSpeedRaw"  # the second is the Topology Zoo's, in bit/s
+FIGURES = (CAPACITY, ZOO_CAPACITY, "length", "delay")  # of edges
+SHOWN = 5  # names that a note shows
 
 
 class Node(NamedTuple):
@@ -57,11 +63,11 @@ class Graph:
 
 def read_graphml(path: Path) -> Network:
     """A GraphML file with one graph."""
-    return _network(parse_graphml(path))
+    return build_network(parse_graphml(path))
 
 
 def parse_graphml(path: Path, *, checked: bool = True) -> Graph:
-    """What a GraphML file with one graph says; `checked`: capacities and lengths are numbers."""
+    """What a GraphML file with one graph says; `checked`: figures of edges are numbers."""
     root = parse_xml(path)
     if root.tag != "graphml":
         raise InvalidInput(f"{root.place}: expected <graphml>, got <{root.tag}>", code="bad-file")
@@ -105,14 +111,14 @@ def _data(
             )
         name = keys[identifier].attributes.get("attr.name", identifier)
         values[name] = data.text.strip()
-        if checked and name in ("capacity", "length"):  # here, where the line is known
+        if checked and name in FIGURES:  # here, where the line is known
             parse_number(values[name], what=name, place=f"{data.place}, {what}", least=0)
     return values
 
 
 def read_json(path: Path) -> Network:
     """A JSON file in networkx's node-link form, its edges under `edges` or `links`."""
-    return _network(node_link(path))
+    return build_network(node_link(path))
 
 
 def node_link(path: Path) -> Graph:
@@ -183,7 +189,7 @@ def _text(node: object) -> str:
 
 def from_graph(graph: Any) -> Network:
     """A networkx graph of any kind."""
-    return _network(graph_of(graph))
+    return build_network(graph_of(graph))
 
 
 def graph_of(graph: Any, place: str = "the graph") -> Graph:
@@ -197,36 +203,102 @@ def graph_of(graph: Any, place: str = "the graph") -> Graph:
     return Graph(name, nodes, edges, graph.graph.get("demands"), place)
 
 
-def _network(graph: Graph) -> Network:
-    """The network of a graph; a node is called by its `name` if all of these differ."""
-    names = [str(node.attributes.get("name") or node.key) for node in graph.nodes]
-    if len(set(names)) < len(names):
-        names = [node.key for node in graph.nodes]
+def build_network(graph: Graph) -> Network:
+    """The network of a graph; `name_nodes` says what its nodes are called."""
+    names, notes = [str(node.attributes.get("name") or node.key) for node in graph.nodes], []
+    unnamed = not any(node.attributes.get("name") for node in graph.nodes)
+    if unnamed or len(set(names)) < len(names):
+        names = name_nodes(graph.nodes)
+        notes += _unusable_names(graph.nodes, names)
     builder, label = NetworkBuilder(graph.name), dict[str, str]()
     for node, name in zip(graph.nodes, names, strict=True):
         place = f"{node.place}, node {show_value(name, quoted=False)}"
-        builder.add_node(name, place=place, position=_position(node.attributes.get("pos"), place))
+        builder.add_node(name, place=place, position=find_position(node, place))
         label[node.key] = name
-    _check_capacities(graph)
-    has_length = any("length" in edge.attributes for edge in graph.edges)
+    capacity = find_capacity_name(graph.edges)
+    if capacity == ZOO_CAPACITY:
+        notes.append(f"capacities are {ZOO_CAPACITY}, in bit/s: state demands in the same unit")
+    elif graph.edges and capacity is None:
+        _refuse_without_capacity(graph)
+    has_length, has_delay = (
+        any(name in edge.attributes for edge in graph.edges) for name in ("length", "delay")
+    )
     for edge in graph.edges:
         ends = [_label(key, label, edge.place) for key in (edge.source, edge.target)]
         place = f"{edge.place}, edge {show_value(link_name(ends), quoted=False)}"
         builder.add_link(
             *ends,
-            capacity=_attribute(edge, "capacity", place),
+            capacity=_attribute(edge, capacity or CAPACITY, place),
             length=_attribute(edge, "length", place) if has_length else None,
+            delay=_attribute(edge, "delay", place) if has_delay else None,
             place=place,
             both_ways=edge.both_ways,
         )
     add_demands(builder, graph.demands, label, graph.place)
-    return builder.build(place=graph.place)
+    placed = sum(position is not None for position in builder.positions.values())
+    if 0 < placed < len(names) and not has_length:
+        notes.append(
+            f"{len(names) - placed} of {len(names)} nodes have no coordinates and links have no "
+            "length: every link counts 1"
+        )
+    built = builder.build(place=graph.place)
+    return replace(built, notes=(*notes, *built.notes))
 
 
-def _check_capacities(graph: Graph) -> None:
-    """Refuse edges of which none has a capacity, and say what they have instead."""
-    if not graph.edges or any("capacity" in edge.attributes for edge in graph.edges):
-        return
+def name_nodes(nodes: Sequence[Node]) -> list[str]:
+    """What nodes are called, if all of that differ; else their keys."""
+    for attribute in NAMES:
+        named = _given_names(nodes, attribute)
+        if all(named) and len(set(named)) == len(named):
+            return named
+    return [node.key for node in nodes]
+
+
+def _given_names(nodes: Sequence[Node], attribute: str) -> list[str]:
+    return [str(value_of(node.attributes, attribute) or "").strip() for node in nodes]
+
+
+def _unusable_names(nodes: Sequence[Node], names: list[str]) -> list[str]:
+    """A note where nodes have labels of which some are missing or equal."""
+    for attribute in NAMES:
+        given = _given_names(nodes, attribute)
+        if any(given) and names == [node.key for node in nodes] != given:
+            twice = dict.fromkeys(one for one in given if one and given.count(one) > 1)
+            why = [f"{given.count('')} of {len(given)} have none"] * ("" in given)
+            why += [f"several are called {', '.join(list(twice)[:SHOWN])}"] * bool(twice)
+            return [
+                f"nodes are called by their ids and not by {attribute}: "
+                f"{show_value(' and '.join(why), quoted=False)}"
+            ]
+    return []
+
+
+def find_position(node: Node, place: str) -> Position | None:
+    """The coordinates of a node, (longitude, latitude) or of a drawing."""
+    given = value_of(node.attributes, "pos")
+    if given is not None and (not isinstance(given, list | tuple) or len(given) < 2):
+        raise InvalidInput(
+            f"{place}: pos must be two coordinates, got {show_value(given)}", code="bad-file"
+        )
+    pairs = [] if given is None else [given]
+    pairs += [[value_of(node.attributes, axis) for axis in axes] for axes in COORDINATES]
+    for pair in pairs:
+        if all(part is not None for part in pair[:2]):
+            x, y = (parse_number(part, what="a coordinate", place=place) for part in pair[:2])
+            return x, y
+    return None
+
+
+def find_capacity_name(edges: Sequence[Edge]) -> str | None:
+    """The attribute that holds capacities; None where no edge has one."""
+    for name in (CAPACITY, ZOO_CAPACITY):
+        if any(name in edge.attributes for edge in edges):
+            return name
+    return None
+
+
+def _refuse_without_capacity(graph: Graph) -> NoReturn:
+    """Say what edges have instead of capacities."""
     ends = {"source", "target", "key"}  # what says where an edge of a JSON file goes
     found = sorted({str(name) for edge in graph.edges for name in edge.attributes} - ends)
     advice = "give each edge its 'capacity'"
@@ -234,8 +306,16 @@ def _check_capacities(graph: Graph) -> None:
         names = ", ".join(show_value(name) for name in found[:10])
         advice = f"the attributes found are {names}: rename the one that holds it to 'capacity'"
     raise InvalidInput(
-        f"{graph.place}: no edge has the attribute 'capacity'; {advice}", code="bad-file"
+        f"{graph.place}: no edge has the attribute 'capacity'; {advice}, or convert the file with "
+        "cg4ai new-network, which gives all of them --default-capacity or reads --capacity NAME",
+        code="bad-file",
     )
+
+
+def value_of(attributes: Mapping[str, Any], name: str) -> Any:
+    """An attribute by its name, whatever the case of its letters; None where it is not there."""
+    found = [value for key, value in attributes.items() if str(key).lower() == name.lower()]
+    return found[0] if found and found[0] not in ("", None) else None
 
 
 def _label(key: str, label: dict[str, str], place: str) -> str:
@@ -248,21 +328,15 @@ def _label(key: str, label: dict[str, str], place: str) -> str:
     return label[key]
 
 
-def _position(value: Any, place: str) -> Position | None:
-    if value is None:
-        return None
-    if not isinstance(value, (list, tuple)) or len(value) < 2:
-        raise InvalidInput(
-            f"{place}: pos must be two coordinates, got {show_value(value)}", code="bad-file"
-        )
-    x, y = (parse_number(part, what="a coordinate", place=place) for part in value[:2])
-    return x, y
-
-
 def _attribute(edge: Edge, name: str, place: str) -> float:
     if name not in edge.attributes:
         raise InvalidInput(
-            f"{place}: has no {name} while others do; give it to all edges", code="bad-file"
+            f"{place}: has no {name} while others do; give it to all edges"
+            + (
+                ", or the others a --default-capacity by cg4ai new-network"
+                * (name in (CAPACITY, ZOO_CAPACITY))
+            ),
+            code="bad-file",
         )
     return parse_number(edge.attributes[name], what=name, place=place, least=0)
 

@@ -1,4 +1,4 @@
-"""Routing instances: a network's largest demands, their shortest paths and the box of demands.
+"""Routing instances: a network's largest demands, paths for each and the box of demands.
 
 `instance` is where routing starts. It takes a network by name, from a file or as a graph, and
 gives the arrays that everything else works on. A demand vector b lies in a set, usually the box
@@ -8,7 +8,7 @@ gives the arrays that everything else works on. A demand vector b lies in a set,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -29,8 +29,11 @@ from cg4ai.routing.demands.sets import (
 )
 from cg4ai.routing.network.graphs import from_graph, read_graphml, read_json
 from cg4ai.routing.network.network import Network, Position
+from cg4ai.routing.network.path_choice import ChosenPaths, PathChoice, choose_paths
 from cg4ai.routing.network.path_files import Nodes, read_paths
+from cg4ai.routing.network.path_search import Graph, PathLimits
 from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
+from cg4ai.routing.network.repetita import read_repetita
 from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.train import optimal as linear_programs
 from cg4ai.rules import Box
@@ -45,6 +48,7 @@ READERS = {
     ".graphml": read_graphml,
     ".json": read_json,
     ".csv": read_links,
+    ".graph": read_repetita,
 }
 
 CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
@@ -73,6 +77,29 @@ FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the lo
 
 
 @dataclass(frozen=True, eq=False)
+class PathSource:
+    """How the paths were chosen: "given" by a file or a `PathChoice`, and out of which links.
+
+    `capacity`, `length`, and `delay` where known, are those of `Instance.all_arcs`.
+    """
+
+    choice: str
+    capacity: Array
+    length: Array
+    delay: Array | None = None
+    limits: PathLimits = field(default_factory=PathLimits)
+
+    def scale(self, factor: float) -> PathSource:
+        """With that multiple of the capacities."""
+        return replace(self, capacity=factor * self.capacity)
+
+    def take(self, arcs: IntArray) -> PathSource:
+        """For some of the arcs."""
+        delay = None if self.delay is None else self.delay[arcs]
+        return replace(self, capacity=self.capacity[arcs], length=self.length[arcs], delay=delay)
+
+
+@dataclass(frozen=True, eq=False)
 class Instance:
     """D demands with P paths over the A arcs that some path uses.
 
@@ -83,7 +110,8 @@ class Instance:
     `demand_set` is that set, in the box [0, demand_max]; None: all of it.
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
-    are those of the network, on a path or not; None: not known.
+    are those of the network, on a path or not, and `path_source` says how paths were chosen among
+    them; None: not known.
     """
 
     name: str
@@ -102,6 +130,7 @@ class Instance:
     demand_set: DemandSet | None = None
     positions: dict[str, Position] | None = None
     all_arcs: tuple[tuple[str, str], ...] | None = None
+    path_source: PathSource | None = None
 
     @cached_property
     def region(self) -> DemandSet:
@@ -130,8 +159,8 @@ class Instance:
     @cached_property
     def blocks(self) -> tuple[IntArray, ...]:
         """The positions of each demand's paths."""
-        count = len(self.demand_max)
-        return tuple(np.flatnonzero(self.path_demand == demand) for demand in range(count))
+        ends = np.searchsorted(self.path_demand, np.arange(1, len(self.demand_max)))
+        return tuple(np.split(np.arange(len(self.path_demand)), ends))
 
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
@@ -179,16 +208,20 @@ def instance(
     least: float = 0.0,
     hose: float | None = None,
     budget: float | None = None,
+    path_choice: PathChoice = "shortest",
+    max_hops: int | None = None,
+    max_latency: float | None = None,
+    disjoint_pairs: bool = False,
 ) -> Instance:
-    """The `demands` largest demands of a network with up to `paths` shortest simple paths each.
+    """The `demands` largest demands of a network with up to `paths` simple paths each.
 
     With `demands` None: all of a demand file, the 5 largest of a network's own; "all": of either.
     `network`: an
-    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links) or a networkx
-    graph. `demand_file`: a CSV source,target,volume, or a matrix with the nodes as header, that
-    replaces the network's own demands. `path_file`: the paths to use instead, all of them: a CSV
-    source,target,path with a path as node;node;node, or JSON, a list of lists of nodes. Where fewer
-    simple paths than `paths` exist, a demand gets those.
+    SNDlib name, a file (.txt and .xml of SNDlib, .graphml, .json, .csv of links, REPETITA's .graph)
+    or a networkx graph. `demand_file`: a CSV source,target,volume, a matrix with the nodes as
+    header, or REPETITA's .demands, that replaces the network's own demands. `path_file`: the paths
+    to use instead, all of them: a CSV source,target,path with a path as node;node;node, or JSON, a
+    list of lists of nodes. Where fewer simple paths than `paths` exist, a demand gets those.
 
     The largest demands are the volumes times a scale. Without limits on sums it is such that the
     least possible maximum link utilisation (MLU) at the largest demands is `load`; with load None
@@ -196,6 +229,11 @@ def instance(
     `hose`, `budget`: what a node sends or receives in all, and what all demands make up together,
     is at most this share of the sum of their largest (see `demands.sets.limit_demands`); `load` is
     then the worst MLU over the set under the best constant split, see `restrict_to_set`.
+
+    `path_choice`: "shortest" as in the paper; "generated" by column generation, which take traffic
+    best; "disjoint": two without a common link, where there are such, and the shortest others.
+    `max_hops`, `max_latency` (in milliseconds of the links' delays) limit every path.
+    `disjoint_pairs`: two of the generated paths of a demand have no common link, where possible.
     """
     given = 1 if demands is None or demands == "all" else demands
     for what, count in (("demands", given), ("paths", paths)):
@@ -214,16 +252,23 @@ def instance(
     elif demands is None:
         demands = max(1, min(USUAL_DEMANDS, len(volumes)))
     chosen = _largest(graph.name, volumes, demands)
-    given_paths = None if path_file is None else read_paths(Path(path_file), graph)
-    unscaled = build_instance(graph, {pair: volumes[pair] for pair in chosen}, paths, given_paths)
-    region = limit_demands(
-        demand_box(unscaled.demand_max, least), unscaled.ends, hose=hose, budget=budget
+    largest = {pair: volumes[pair] for pair in chosen}
+    ends = [(graph.nodes[source], graph.nodes[target]) for source, target in chosen]
+    box = demand_box(np.array(list(largest.values())), least)
+    region = limit_demands(box, ends, hose=hose, budget=budget)
+    wanted = WantedPaths(
+        paths,
+        path_choice,
+        PathLimits(max_hops, max_latency),
+        disjoint_pairs,
+        None if path_file is None else Path(path_file),
     )
+    unscaled, path_notes = build_with_paths(graph, largest, region, wanted)
     made = restrict_to_set(unscaled, region, load=load)
     notes = (
         *graph.notes,
-        *unused_paths(given_paths, chosen),
-        *list_changes(volumes, chosen, made.scale, load),
+        *path_notes,
+        *_changes(volumes, chosen, made.scale, load),
     )
     noted = replace(made, notes=notes)
     carry_robust(noted, made, 1.0)
@@ -287,7 +332,7 @@ def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float |
     return replace(made, scale=made.scale / factor)
 
 
-def list_changes(
+def _changes(
     volumes: dict[tuple[int, int], float],
     chosen: list[tuple[int, int]],
     scale: float,
@@ -367,6 +412,61 @@ def _largest(name: str, volumes: dict[tuple[int, int], float], count: int) -> li
     return sorted(volumes, key=lambda pair: (-volumes[pair], pair))[:count]
 
 
+@dataclass(frozen=True)
+class WantedPaths:
+    """Which paths an instance is to have; with a `file` those are all, and nothing is chosen."""
+
+    number: int
+    choice: PathChoice = "shortest"
+    limits: PathLimits = field(default_factory=PathLimits)
+    disjoint_pairs: bool = False
+    file: Path | None = None
+
+
+def build_with_paths(
+    network: Network,
+    volumes: dict[tuple[int, int], float],
+    region: DemandSet,
+    wanted: WantedPaths,
+    earlier: Array | None = None,
+) -> tuple[Instance, tuple[str, ...]]:
+    """`build_instance` over the paths that are wanted, and what is to be said of these.
+
+    `region` is the set of demands in the units of the volumes; `earlier` as in `choose_paths`.
+    """
+    if wanted.file is not None:
+        _refuse_choice(wanted)
+        given = read_paths(wanted.file, network)
+        made = build_instance(network, volumes, wanted.number, given)
+        return made, tuple(unused_paths(given, volumes))
+    graph = Graph.from_network(network, wanted.limits)
+    if wanted.choice == "shortest" and not wanted.limits:
+        return build_instance(network, volumes, wanted.number), ()
+    chosen: ChosenPaths = choose_paths(
+        graph,
+        volumes,
+        region,
+        wanted.number,
+        choice=wanted.choice,
+        disjoint=wanted.disjoint_pairs,
+        earlier=earlier,
+    )
+    made = build_instance(network, volumes, wanted.number, chosen.paths)
+    assert made.path_source is not None
+    source = replace(made.path_source, choice=wanted.choice, limits=wanted.limits)
+    return replace(made, path_source=source), chosen.notes
+
+
+def _refuse_choice(wanted: WantedPaths) -> None:
+    """A file of paths leaves nothing to choose."""
+    if wanted.limits or wanted.choice != "shortest":
+        raise InvalidInput(
+            "path_file gives all paths, so that path_choice, max_hops and max_latency have nothing "
+            "to choose; leave out one or the other",
+            code="conflict",
+        )
+
+
 def build_instance(
     network: Network,
     volumes: dict[tuple[int, int], float],
@@ -395,6 +495,7 @@ def build_instance(
     for row, path in enumerate(hops):
         incidence[row, [position[arc] for arc in path]] = 1.0
     names = network.nodes
+    graph = Graph.from_network(network)
     return Instance(
         name=network.name,
         arcs=[(names[source], names[target]) for source, target in arcs],
@@ -407,6 +508,9 @@ def build_instance(
         paths=[tuple(names[node] for node in path) for path in routes],
         positions=_positions(network),
         all_arcs=tuple((names[source], names[target]) for source, target in sorted(network.arcs)),
+        path_source=PathSource(
+            "shortest" if given is None else "given", graph.capacity, graph.length, graph.delay
+        ),
     )
 
 

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.graphs import Edge, Graph
+from cg4ai.routing.network.graphs import (
+    CAPACITY,
+    ZOO_CAPACITY,
+    Edge,
+    Graph,
+    find_capacity_name,
+    value_of,
+)
 from cg4ai.routing.network.network import link_name, parse_number, show_value
 
 LISTED = 5  # entries that a message names
+DELAY = "delay"  # the attribute of links, in milliseconds
 ENDS = ("source", "target", "key", "both")  # what a link has beside its figures
 
 
@@ -29,13 +37,14 @@ class ReadingOptions:
 
 
 class Link(NamedTuple):
-    """Between nodes by name; `length` is None where the file gives none."""
+    """Between nodes by name; `length` and `delay` are None where the file gives none."""
 
     source: str
     target: str
     capacity: float
     length: float | None
     both_ways: bool
+    delay: float | None = None
 
     def __str__(self) -> str:
         ends = self.source, self.target
@@ -74,6 +83,7 @@ class LinkCollection:
         self._take_all()
         self._check_directions()
         self._check_lengths()
+        self._check_delays()
         self._add_up()
         if self.faults:
             raise InvalidInput(f"{self.graph.place}: {'; '.join(self.faults)}")
@@ -82,6 +92,10 @@ class LinkCollection:
     def _check_capacities(self) -> None:
         """Refuse a file in which no link has a capacity, and say what they have instead."""
         name, edges = self.reading.capacity, self.graph.edges
+        if name == CAPACITY and find_capacity_name(edges) == ZOO_CAPACITY:
+            self.reading = replace(self.reading, capacity=ZOO_CAPACITY)
+            self.changes.append(f"capacities are {ZOO_CAPACITY}, in bit/s")
+            return
         known = any(value_of(edge.attributes, name) is not None for edge in edges)
         if known or self.reading.default is not None:
             return
@@ -144,8 +158,9 @@ class LinkCollection:
         if capacity is None:
             capacity = float("nan") if reading.default is None else reading.default
         length = self._figure(edge, reading.length, place)
+        delay = self._figure(edge, DELAY, place)
         both = edge.both_ways if reading.directed is None else not reading.directed
-        return Link(source, target, capacity, length, both)
+        return Link(source, target, capacity, length, both, delay)
 
     def _figure(self, edge: Edge, name: str, place: str) -> float | None:
         given = value_of(edge.attributes, name)
@@ -191,8 +206,17 @@ class LinkCollection:
         self.changes.append(f"{lacking}, so that all are taken from the coordinates")
         self.links = [link._replace(length=None) for link in self.links]
 
+    def _check_delays(self) -> None:
+        """Delays of some links alone are of no use."""
+        without = [str(link) for link in self.links if link.delay is None]
+        if without and len(without) < len(self.links):
+            self.faults.append(
+                f"{format_entry_count(without, 'link has', 'links have')} no delay while others "
+                f"do: {list_first(without)}; add it, or remove it everywhere"
+            )
+
     def _add_up(self) -> None:
-        """Parallel links as one of their capacities together and the least of their lengths."""
+        """Parallel links as one: capacities together, the least length and the largest delay."""
         if not all(link.both_ways for link in self.links):  # each direction is a link of its own
             self.links = [one for link in self.links for one in link.directions]
         together: dict[tuple[str, ...], list[Link]] = {}
@@ -211,14 +235,12 @@ class LinkCollection:
 
 def _together(same: Sequence[Link]) -> Link:
     lengths = [link.length for link in same if link.length is not None]
-    capacity = sum(link.capacity for link in same)
-    return same[0]._replace(capacity=capacity, length=min(lengths, default=None))
-
-
-def value_of(attributes: Mapping[str, Any], name: str) -> Any:
-    """An attribute by its name, whatever the case of its letters; None where it is not there."""
-    found = [value for key, value in attributes.items() if str(key).lower() == name.lower()]
-    return found[0] if found and found[0] not in ("", None) else None
+    delays = [link.delay for link in same if link.delay is not None]
+    return same[0]._replace(
+        capacity=sum(link.capacity for link in same),
+        length=min(lengths, default=None),
+        delay=max(delays, default=None),
+    )
 
 
 def format_entry_count(entries: Sequence[str], one: str, several: str) -> str:

@@ -22,6 +22,7 @@ class Arc(NamedTuple):
 
     capacity: float
     length: float
+    delay: float | None = None  # in milliseconds; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +90,21 @@ def great_circle_km(a: Position, b: Position) -> float:
     return 2 * EARTH_RADIUS_KM * math.asin(min(1.0, math.sqrt(half)))
 
 
+def _merge(one: Arc, other: Arc) -> Arc:
+    """Parallel links as one."""
+    delay = None
+    if one.delay is not None and other.delay is not None:
+        delay = max(one.delay, other.delay)
+    return Arc(one.capacity + other.capacity, min(one.length, other.length), delay)
+
+
 class _Link(NamedTuple):
     source: int
     target: int
     capacity: float
     length: float | None
     both_ways: bool
+    delay: float | None = None
 
 
 @dataclass
@@ -129,8 +139,12 @@ class NetworkBuilder:
         identifier: str | None = None,
         length: float | None = None,
         both_ways: bool = True,
+        delay: float | None = None,
     ) -> None:
-        """A link; parallel ones add their capacities and keep the least length."""
+        """A link; parallel ones add their capacities and keep the least length.
+
+        Their delay is the largest, as traffic takes both; not known where one is not.
+        """
         if identifier is not None:
             self._new("link", identifier, place)
         ends = self._ends(source, target, what="link", place=place)
@@ -142,7 +156,7 @@ class NetworkBuilder:
                 "another unit or remove it",
                 code="range",
             )
-        self.links.append(_Link(*ends, capacity, length, both_ways))
+        self.links.append(_Link(*ends, capacity, length, both_ways, delay))
 
     def add_demand(
         self, source: str, target: str, *, volume: float, place: str, identifier: str | None = None
@@ -166,11 +180,11 @@ class NetworkBuilder:
             raise InvalidInput(f"{place}: no links; a network needs nodes and links", code="empty")
         arcs: dict[tuple[int, int], Arc] = {}
         for link in self.links:
-            new = Arc(link.capacity, self._length(link) if link.length is None else link.length)
+            length = self._length(link) if link.length is None else link.length
+            new = Arc(float(link.capacity), float(length), link.delay)
             ends = (link.source, link.target)
             for pair in [ends, ends[::-1]] if link.both_ways else [ends]:
-                old = arcs.get(pair, Arc(0.0, math.inf))
-                arcs[pair] = Arc(old.capacity + new.capacity, min(old.length, new.length))
+                arcs[pair] = _merge(arcs[pair], new) if pair in arcs else new
         return Network(
             self.name,
             tuple(self._index),

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cg4ai import runs
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.routing.demands.demand_models import (
@@ -16,8 +18,9 @@ from cg4ai.routing.demands.demand_models import (
     least_mlu,
     make_demands,
 )
+from cg4ai.routing.demands.sets import demand_box
 from cg4ai.routing.network.drafts import Draft, node_link_text, read_draft
-from cg4ai.routing.network.instance import build_instance, network_of
+from cg4ai.routing.network.instance import WantedPaths, build_with_paths, network_of
 from cg4ai.routing.network.links import ReadingOptions, format_entry_count, list_first
 from cg4ai.routing.network.network import Network
 from cg4ai.routing.network.readers import read_demands
@@ -25,7 +28,7 @@ from cg4ai.routing.train.optimal import find_bottleneck
 
 OWN = "own"
 FAR = 1e3  # an optimum this far from 1 is rather that of another unit
-TRIED = 300  # demands whose shortest paths are looked for, at most
+TRIED = 300  # demands for which paths are generated, at most
 TRAINED = 50  # demands that a first training takes, at most
 
 
@@ -34,7 +37,7 @@ class NewNetwork:
     """What was written, and what was found out about it.
 
     `optimum` is the least possible MLU at the demands, whatever the paths, None without demands or
-    where that is too large to solve; `by_paths` the same with so many `paths` for each.
+    where that is too large to solve; `by_paths` the same with so many generated `paths` for each.
     """
 
     file: Path
@@ -101,7 +104,7 @@ class NewNetwork:
             )
         elif self.by_paths is not None and self.by_paths > 1:
             found.append(
-                f"with {self.paths} shortest paths for each demand some link is loaded to "
+                f"with {self.paths} generated paths for each demand some link is loaded to "
                 f"{self.by_paths:.4g} of its capacity or more, although other paths would do: "
                 "allow more of them, or cg4ai route scales the demands down"
             )
@@ -137,7 +140,7 @@ class NewNetwork:
         own = f"at best they fill the busiest link to {self.optimum.mlu:.4g} of its capacity"
         if self.by_paths is None:
             return own
-        return f"{own}, with {self.paths} shortest paths each to {self.by_paths:.4g}"
+        return f"{own}, with {self.paths} generated paths each to {self.by_paths:.4g}"
 
 
 def new_network(
@@ -195,7 +198,8 @@ def _volumes(network: Network, demands: str, load: float) -> dict[tuple[int, int
     if not file.suffix and not file.exists():
         hint = did_you_mean(demands, (OWN, *MODELS))
         raise InvalidInput(
-            f"demands must be {OWN}, {', '.join(MODELS)} or a CSV file, got {demands!r}{hint}",
+            f"demands must be {OWN}, {', '.join(MODELS)} or a .csv or .demands file, got "
+            f"{demands!r}{hint}",
             code="unknown-name",
         )
     return read_demands(file, network)
@@ -215,4 +219,7 @@ def _optimum(network: Network) -> LeastUtilisation | None:
 def _by_paths(network: Network, paths: int) -> float | None:
     if not 0 < len(network.volumes) <= TRIED:
         return None
-    return find_bottleneck(build_instance(network, network.volumes, paths)).mlu
+    region = demand_box(np.array(list(network.volumes.values())))
+    wanted = WantedPaths(paths, "generated")
+    made, _ = build_with_paths(network, network.volumes, region, wanted)
+    return find_bottleneck(made).mlu

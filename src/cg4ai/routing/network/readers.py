@@ -21,6 +21,7 @@ from cg4ai.routing.network.network import (
     show_value,
 )
 from cg4ai.routing.network.parsing import parse_xml, read_text
+from cg4ai.routing.network.repetita import DEMANDS, read_matrix
 
 
 def read_native(path: Path) -> Network:
@@ -175,12 +176,12 @@ def read_xml(path: Path) -> Network:
 
 
 def read_links(path: Path) -> Network:
-    """A network from a CSV of links: source, target, capacity, and maybe length and both.
+    """A network from a CSV of links: source, target, capacity, and maybe length, delay and both.
 
     `both` says whether a link can be used in both directions, each with the full capacity; all
     can where there is no such column. Nodes come in the order in which they are named.
     """
-    rows = csv_records(path, ("source", "target", "capacity"), ("length", "both"))
+    rows = csv_records(path, ("source", "target", "capacity"), ("length", "delay", "both"))
     builder, links, known = NetworkBuilder(path.stem), list(rows), set[str]()
     ends = {(one["source"], one["target"]) for _, one in links}
     for place, one in links:
@@ -204,6 +205,9 @@ def read_links(path: Path) -> Network:
             length=parse_number(one["length"], what="length", place=place, least=0)
             if "length" in one
             else None,
+            delay=parse_number(one["delay"], what="delay", place=place, least=0)
+            if "delay" in one
+            else None,
             place=place,
             both_ways=is_yes(one.get("both", "yes"), place),
         )
@@ -221,11 +225,13 @@ def is_yes(text: str, place: str) -> bool:
 
 
 def read_demands(path: Path, network: Network) -> dict[tuple[int, int], float]:
-    """Volumes by (source, target) position from a CSV.
+    """Volumes by (source, target) position from a CSV, or from a `.demands` file of REPETITA.
 
     Its columns are source, target, volume; or it is a matrix with the nodes as header, of which
     each line has the volumes from one node, whose name may come first.
     """
+    if path.suffix.lower() == DEMANDS:
+        return read_matrix(path, network.nodes)
     builder = NetworkBuilder(network.name)
     for node in network.nodes:
         builder.add_node(node, place=str(path))

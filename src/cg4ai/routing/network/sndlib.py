@@ -116,7 +116,8 @@ def load_stored(name: str) -> Any:
             raise InvalidInput(
                 f"unknown network {name!r}{did_you_mean(name, known or list_names())}; use one of "
                 f"{some}, any other of topohub by its full name, such as topozoo/Aarnet, the path "
-                "of a file (.txt or .xml of SNDlib, .graphml, .json or .csv) or a networkx graph",
+                "of a file (.txt or .xml of SNDlib, .graphml, .json, .csv or .graph) or a networkx "
+                "graph",
                 code="unknown-name",
             ) from None
 

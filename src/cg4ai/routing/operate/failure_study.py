@@ -28,6 +28,7 @@ from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
 from cg4ai.routing.operate.rerouting import Effort, WholeRouter, reroute
 from cg4ai.routing.settings import RouteSettings
+from cg4ai.routing.train.size_limits import refuse_large_study
 from cg4ai.runs import Run
 
 TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
@@ -81,6 +82,7 @@ def study(
         FailureJob(folder, failure, effort or Effort(), digest)
         for failure in failures_of(which, whole.instance)
     ]
+    refuse_large_study(whole.instance, len(jobs))
     with Run.open(folder):  # nobody else studies here meanwhile
         rows: dict[str, dict[str, Any]] = {}
         for job in jobs:

@@ -127,9 +127,13 @@ def carry_parameters(
 ) -> Parameters:
     """The parameters (count, ...) of the same networks in an architecture of the new instance.
 
+    Nothing where feedback is of another kind.
+
     A demand that is gone counts as zero, a new one changes nothing at first, and a new path of a
     known demand starts as the mean of those that are left. Scores of new demands start at zero.
     """
+    if members.architecture.gains != architecture.gains:
+        return {}
     old, new = members.architecture.network, architecture.network
     last = f"weight_{old.depth}", f"bias_{old.depth}"
     own = {name: value.cpu() for name, value in members.parameters.items()}
@@ -144,14 +148,14 @@ def carry_parameters(
     for name in (*last, "skip"):
         if name in own:
             own[name] = _carry_paths(own[name], mapping)
+    new_paths = np.flatnonzero(mapping.paths == NEW)
     for stage in range(members.architecture.stages):
-        name = f"feedback_{stage}"
-        links = _pick(own[name], mapping.arcs, axis=2)
+        name = f"{architecture.feedback}_{stage}"
+        links = own[name] if architecture.gains else _pick(own[name], mapping.arcs, axis=2)
         own[name] = _carry_paths(links, mapping)
-        new_paths = torch.as_tensor(np.flatnonzero(mapping.paths == NEW))
         if architecture.first is not None and len(new_paths):
-            first = torch.as_tensor(architecture.first[new_paths.numpy()], dtype=own[name].dtype)
-            own[name][:, new_paths] += first
+            first = torch.as_tensor(architecture.first[new_paths], dtype=own[name].dtype)
+            own[name][:, torch.as_tensor(new_paths)] += first
     return own
 
 

@@ -14,6 +14,7 @@ from cg4ai.data import Array, IntArray
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.optimum import use_shortest_paths
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
 from cg4ai.routing.pages.judged_traffic import LEARNED, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
@@ -112,6 +113,11 @@ class LaterComparison:
 
             return compute_mlu
 
+        def compute_shortest() -> tuple[Array, IntArray]:
+            other = use_shortest_paths(instance)
+            loads = other.compute_utilisation(self.vectors, equal_cost(other).split)
+            return np.asarray(loads.max(axis=1)), all_of_them
+
         def compute_previous() -> tuple[Array, IntArray]:
             chosen = pick_evenly(len(self.at), PREVIOUS)
             before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
@@ -122,7 +128,7 @@ class LaterComparison:
 
         ceiling = max(1.0, instance.level * (1 + 1e-6))
         return {
-            "shortest paths (ECMP)": make_static(lambda: equal_cost(instance).split),
+            "shortest paths (ECMP)": compute_shortest,
             STATIC: make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": compute_previous,

@@ -15,7 +15,7 @@ import numpy as np
 
 from cg4ai.data import IntArray
 from cg4ai.errors import InvalidInput, did_you_mean
-from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import link_name, show_value
 from cg4ai.routing.network.parsing import parse_json
 from cg4ai.routing.network.readers import csv_records
@@ -82,6 +82,14 @@ def _arcs_left(instance: Instance, failure: Failure) -> tuple[tuple[str, str], .
     return tuple(arc for arc in instance.all_arcs if link_of(*arc) not in failure.links)
 
 
+def _source_left(instance: Instance, failure: Failure) -> PathSource | None:
+    """What is known of the links that are left."""
+    if instance.path_source is None or instance.all_arcs is None:
+        return None
+    left = [link_of(*arc) not in failure.links for arc in instance.all_arcs]
+    return instance.path_source.take(np.flatnonzero(left))
+
+
 def reduce_instance(instance: Instance, failure: Failure) -> ReducedInstance:
     """The instance without the paths over the links that are down."""
     down = np.array([link_of(*arc) in failure.links for arc in instance.arcs])
@@ -102,6 +110,7 @@ def reduce_instance(instance: Instance, failure: Failure) -> ReducedInstance:
         paths=[instance.paths[path] for path in paths],
         notes=(),
         all_arcs=_arcs_left(instance, failure),
+        path_source=_source_left(instance, failure),
     )
     return ReducedInstance(made, paths, arcs, ())
 

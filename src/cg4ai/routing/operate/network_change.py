@@ -13,6 +13,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.sets import DemandSet, scale_set
 from cg4ai.routing.network.instance import (
     Instance,
+    PathSource,
     build_instance,
     carry_robust,
     network_of,
@@ -122,14 +123,13 @@ def _kept_demands(
     plain = replace(
         asked,
         **{name: usual.as_dict()[name] for name in ("traffic", "split", "cover", "headroom")},
-        **{name: usual.as_dict()[name] for name in ("no_hose", "scale_capacities", "path_file")},
+        **{name: usual.as_dict()[name] for name in ("no_hose", "scale_capacities")},
         demands=ALL,
         demand_file=None,
         min_demand=0.0,
         hose=None,
         budget=None,
         load=PAPER_LOAD,
-        protocol="none",
     )
     fresh = make(plain, replace(graph, volumes=volumes))
     return _Demands(volumes, project_set(old.region, np.array(kept)), fresh, ())
@@ -158,7 +158,7 @@ def _listed_demands(
     if count:
         count = min(count, len(listed))
     load = PAPER_LOAD if asked.load is None else asked.load
-    plain = replace(asked, demands=count, path_file=None, load=load, protocol="none")
+    plain = replace(asked, demands=count, load=load)
     fresh = make(plain, graph)
     index = {name: position for position, name in enumerate(graph.nodes)}
     pairs: list[Pair] = [(index[source], index[target]) for source, target in fresh.ends]
@@ -178,14 +178,15 @@ def _listed_demands(
 def _arrange(old: Instance, demands: _Demands, graph: Network, *, all_paths: bool) -> Instance:
     """The instance over the paths that are left and those found anew."""
     paths = merge_paths(old, demands.fresh, graph, all_paths=all_paths)
-    factor = old.capacity_factor
+    factor = 1.0 if old.capacity_factor is None else old.capacity_factor
     plain = build_instance(graph, demands.volumes, 1, paths)
     region = demands.region
     box = region if isinstance(region, Box) else region.box
     made = replace(
         plain,
-        capacity=plain.capacity * (1.0 if factor is None else factor),
-        capacity_factor=factor,
+        capacity=plain.capacity * factor,
+        capacity_factor=old.capacity_factor,
+        path_source=_describe_source(plain, demands.fresh, factor),
         demand_max=np.asarray(box.upper),
         demand_set=None if isinstance(region, Box) and not box.lower.any() else region,
         scale=old.scale,
@@ -196,6 +197,14 @@ def _arrange(old: Instance, demands: _Demands, graph: Network, *, all_paths: boo
     known = replace(made, load=made.level)
     carry_robust(known, made, 1.0)
     return known
+
+
+def _describe_source(plain: Instance, fresh: Instance, factor: float) -> PathSource | None:
+    """How paths are chosen, as an instance of the run's settings states it."""
+    if plain.path_source is None or fresh.path_source is None:
+        return plain.path_source
+    stated = fresh.path_source
+    return replace(plain.path_source.scale(factor), choice=stated.choice, limits=stated.limits)
 
 
 def merge_paths(

@@ -77,9 +77,8 @@ class WholeRouter:
         asked = self.settings
         if asked.traffic is None:
             return None
-        return MeasuredTraffic.from_traffic(
-            self.instance, *read_traffic(asked.traffic).split(asked.split)
-        )
+        parts = read_traffic(asked.traffic, asked.network).split(asked.split)
+        return MeasuredTraffic.from_traffic(self.instance, *parts)
 
 
 def reroute(whole: WholeRouter, failure: Failure, effort: Effort, folder: Path) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from cg4ai.members import Part, ShieldedArchitecture
 from cg4ai.report import finite
 from cg4ai.routing.app import APPLICATION, Routing, RoutingPreparation
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly
-from cg4ai.routing.demands.traffic import Traffic
+from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.network.instance import Instance, carry_robust
 from cg4ai.routing.operate.failure_study import TRAFFIC_FILE, load_whole_router
@@ -46,6 +46,7 @@ from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.shield import edge_vectors
+from cg4ai.routing.train.size_limits import describe_unproven, refuse_too_large
 from cg4ai.runs import Run
 
 KEEPS_SET = "keeps_set"  # in a description: the set is no longer what settings and network give
@@ -142,8 +143,6 @@ def plan_update(request: UpdateRequest) -> UpdatePlan | NothingChanged:
     summary = run.summary(compared=False) or {}
     settings = replace(
         whole.settings,
-        protocol="none",
-        failures=None,
         baseline=False,
         validation=min(whole.settings.validation or VALIDATION, VALIDATION),
         time_limit_s=RouteSettings(network="any").time_limit_s,
@@ -183,9 +182,9 @@ def _plan_traffic(plan: UpdatePlan) -> UpdatePlan:
     """The set grows until it holds all new matrices; those before the split are learned from."""
     request, old, settings = plan.request, plan.whole.instance, plan.settings
     assert request.traffic is not None
-    new = read_traffic(request.traffic)
+    new = read_traffic(request.traffic, settings.network)
     new.check_nodes(sorted({n for arc in old.all_arcs or old.arcs for n in arc}), old.name)
-    known = None if settings.traffic is None else read_traffic(settings.traffic)
+    known = None if settings.traffic is None else read_traffic(settings.traffic, settings.network)
     if known is not None:
         new.check_later(known.split(settings.split)[0].times[-1])
     earlier, later = new.split(request.split)
@@ -217,7 +216,8 @@ def _plan_traffic(plan: UpdatePlan) -> UpdatePlan:
 
 def _replay(known: Traffic, before: str, count: int) -> Traffic:
     """At most `count` of the matrices of the run that are earlier than a time, evenly over time."""
-    past = known.take_before(before)
+    limit, *moments = moments_of([before, *known.times])
+    past = known.select(slice(0, sum(moment < limit for moment in moments)))
     return past.select(pick_evenly(len(past), count))
 
 
@@ -228,8 +228,13 @@ def _format_replayed(replayed: Traffic, new: int) -> str:
 def _plan_network(plan: UpdatePlan) -> UpdatePlan | NothingChanged:
     request, settings = plan.request, plan.settings
     assert request.network is not None
-    if request.demand_file is not None:
-        settings = replace(settings, demand_file=request.demand_file)
+    settings = replace(
+        settings,
+        protocol="none",
+        path_file=None,
+        path_choice=settings.chosen_paths,
+        demand_file=request.demand_file or settings.demand_file,
+    )
     found = change_network(
         plan.whole.instance,
         settings,
@@ -245,13 +250,13 @@ def _plan_network(plan: UpdatePlan) -> UpdatePlan | NothingChanged:
         )
     measured = None
     if settings.traffic is not None:
-        learned = read_traffic(settings.traffic).split(settings.split)
+        learned = read_traffic(settings.traffic, settings.network).split(settings.split)
         whole = not settings.demands
         measured = MeasuredTraffic.from_traffic(found.instance, *learned, whole=whole)
     return replace(
         plan,
         instance=found.instance,
-        settings=replace(settings, network=request.network, path_file=None),
+        settings=replace(settings, network=request.network),
         changes=found.changes,
         measured=measured,
     )
@@ -269,6 +274,7 @@ class UpdateRouting(Routing):
     def prepare(
         self, settings: RouteSettings, described: Mapping[str, Any] | None
     ) -> RoutingPreparation:
+        refuse_too_large(self.plan.instance, settings)
         return RoutingPreparation(settings, self.plan.instance, self.plan.measured)
 
     def describe(self, prepared: RoutingPreparation) -> dict[str, Any]:
@@ -338,7 +344,9 @@ class UpdateRouting(Routing):
         for name, figures in self._ratios(found.summary, answers).items():
             compared[name] |= figures
         certificate = check_certificate(plan.request.out, dict(solved.written))["certificate"]
-        accepted = bool(certificate and certificate["accepted"])
+        accepted = None
+        if describe_unproven(made) is None:  # of very large networks there is no certificate
+            accepted = bool(certificate and certificate["accepted"])
         inherited = self._inherited(task.problem)
         update = {
             "of": str(plan.request.folder),
@@ -353,7 +361,7 @@ class UpdateRouting(Routing):
             **compared,
         }
         summary = finite(found.summary | {"update": update})
-        return replace(found, summary=summary, kept=found.kept and accepted)
+        return replace(found, summary=summary, kept=found.kept and accepted is not False)
 
     def _ratios(
         self, summary: Mapping[str, Any], answers: Mapping[str, Answer]

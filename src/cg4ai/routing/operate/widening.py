@@ -116,7 +116,10 @@ def count_capacities(made: Instance, load: float | None) -> tuple[Instance, str]
     """
     more = made.level / (load or PAPER_LOAD)
     factor = None if made.capacity_factor is None else made.capacity_factor * more
-    counted = replace(made, capacity=made.capacity * more, capacity_factor=factor)
+    source = None if made.path_source is None else made.path_source.scale(more)
+    counted = replace(
+        made, capacity=made.capacity * more, capacity_factor=factor, path_source=source
+    )
     carry_robust(counted, made, 1 / more)
     return counted, (
         f"capacities are counted {more:.4g} times as large as before, as --scale-capacities auto "

@@ -19,6 +19,7 @@ from cg4ai.colgen import (
     IterationRecord,
     SeparationResult,
     Separator,
+    SeparatorDefaults,
     attack_tolerance,
     default_separator,
     get_cut_tolerance,
@@ -117,7 +118,7 @@ def found_overloads(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any
 
 
 @dataclass(frozen=True)
-class _ListeningSeparator:
+class _ListeningSeparator(SeparatorDefaults):
     """A separator that shows the journal what was found by it."""
 
     inner: Separator

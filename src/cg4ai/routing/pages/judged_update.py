@@ -22,12 +22,12 @@ def describe_update(summary: Mapping[str, Any]) -> list[str]:
         steps = f" by {update['steps']} steps" if trained else ""
         lines.append(
             f"Kept: the weights of {format_count(kept, 'network')}. Trained: "
-            f"{format_count(trained, 'further network')}{steps}. New: the safe constant split, the "
-            "shield and the certificate."
+            f"{format_count(trained, 'further network')}{steps}. New: the safe constant split and "
+            "its shield."
         )
     else:
         lines.append("NO NETWORK COULD BE CARRIED OVER: all were trained anew.")
-    if not update["certificate_accepted"]:
+    if update["certificate_accepted"] is False:
         lines.append("THE GUARANTEE IS NOT RE-ESTABLISHED: the checker accepted no certificate.")
     return lines
 

@@ -131,7 +131,7 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     scaled = f" (counted as {format_multiple(factor)})" if factor != 1.0 else ""
     each = " each" if summary["demands"] > 1 else ""
     yield (
-        f"Split {which} over up to {number_of(summary['paths'], 'path')}{each}. No link may carry "
+        f"Split {which} over up to {_paths(summary)}{each}. No link may carry "
         f"more than its capacity{scaled} at any demand vector of the set: {set_of(summary)}."
     )
     worst = "The best routing of the largest demands over these paths"
@@ -147,6 +147,16 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"Demands are in the units of the traffic{as_given}."
     elif summary["load"] is None:
         yield "The largest demands are the network's volumes as given."
+
+
+def _paths(summary: Mapping[str, Any]) -> str:
+    """How many paths, of what kind and within what limits; older runs do not say."""
+    kind = summary.get("path_choice")
+    words = number_of(summary["paths"], f"{kind} path" if kind else "path")
+    hops, latency = summary.get("max_hops"), summary.get("max_latency")
+    limits = [number_of(hops, "link")] if hops else []
+    limits += [f"{latency:g} ms"] if latency else []
+    return f"{words} of at most {' and '.join(limits)}" if limits else words
 
 
 def _from_traffic(summary: Mapping[str, Any]) -> bool:
@@ -208,6 +218,8 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
         f"Worst link utilisation{of} found",
         tuple(_beside(summary, real, "worst_utilisation")),
     )
+    if "network_optimum" in summary:
+        yield _network_figure(summary["network_optimum"])
     if "traffic" in summary:
         by_name = {name: found["mean"] for name, found in summary["traffic"]["ratio"].items()}
         mean = by_name.pop(OURS)
@@ -215,6 +227,22 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
         yield KeyFigure(
             f"{mean:.4f}", label, tuple((name, f"{one:.4f}") for name, one in by_name.items())
         )
+
+
+def _network_figure(found: Mapping[str, Any]) -> KeyFigure:
+    """The router and the best routing over its paths, over the optimum of the network."""
+    return KeyFigure(
+        f"{found['router_mean_ratio']:.4f}",
+        f"Mean MLU over the optimum of all paths of the network at {found['vectors']:,} vectors",
+        (
+            ("99th percentile", f"{found['router_p99_ratio']:.4f}"),
+            (
+                "best routing over the chosen paths",
+                f"{found['paths_mean_ratio']:.4f}, {found['paths_p99_ratio']:.4f}",
+            ),
+            ("at the worst case of the set", f"{found['paths_worst_case_ratio']:.4f}"),
+        ),
+    )
 
 
 def _beside(

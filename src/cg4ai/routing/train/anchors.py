@@ -23,11 +23,11 @@ from cg4ai.routing.train.optimal import (
     SAFETY,
     SafeRows,
     best_split,
+    make_loads,
     make_membership,
     make_safe_rows_at,
     routing_program,
     solve_program,
-    utilisation_per_share,
 )
 from cg4ai.rules import Box, Polytope
 
@@ -100,7 +100,7 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
     matrix = region.matrix * instance.demand_max
     size = np.maximum(np.abs(region.limit), np.abs(matrix).max(axis=1))
     matrix, limit = matrix / size[:, None], region.limit / size
-    per_share = sparse.csr_matrix(utilisation_per_share(instance))
+    per_share = make_loads(instance)
     arcs, limits = len(instance.arcs), len(limit)
     users = (make_membership(instance) @ per_share).toarray() > 0  # (D, A)
     demand, arc = np.nonzero(users | (matrix < 0).any(axis=0)[:, None])
@@ -131,8 +131,10 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
 
 def worst_vectors(instance: Instance, split: Array) -> WorstVectors:
     """For each link the demand vector of the set at which a constant split loads it most."""
-    shares = instance.incidence.T * split / instance.capacity[:, None]  # (A, P)
-    slopes = np.asarray((make_membership(instance) @ shares.T).T)
+    path, arc = np.nonzero(instance.incidence)
+    share = instance.incidence[path, arc] * split[path] / instance.capacity[arc]
+    shares = sparse.csr_matrix((share, (path, arc)), instance.incidence.shape)
+    slopes = (make_membership(instance) @ shares).toarray().T
     peaks = instance.region.peaks(slopes)
     return WorstVectors(peaks.inputs, peaks.values)
 

@@ -35,7 +35,7 @@ from cg4ai.members import (
 )
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.train.anchors import anchor
-from cg4ai.routing.train.effort import has_skip
+from cg4ai.routing.train.effort import has_gains, has_skip
 from cg4ai.routing.train.optimal import utilisation_per_share
 from cg4ai.rules import Linear, guard_of
 
@@ -67,8 +67,10 @@ def joint_network(
     )
     full = utilisation_per_share(instance)  # (paths, links) at the largest demands
     loads = Loads((instance.incidence / instance.capacity).T, instance.path_demand)
-    first = -FIRST_ANSWER * full / full.max()
-    return FeedbackArchitecture(network, loads, stages=stages, first=first)
+    first, gains = -FIRST_ANSWER * full / full.max(), has_gains(instance)
+    if gains:  # of a path's links one number is the size of all
+        first = first.min(axis=1)
+    return FeedbackArchitecture(network, loads, stages=stages, first=first, gains=gains)
 
 
 def capacity_shield(instance: Instance, requirement: Linear, samples: Array) -> Shield:

@@ -167,13 +167,10 @@ class RoutingPricer(ArchitecturePricer):
     def make_harder_objective(self, request: PricingRequest, ensemble: Mixture) -> AnyObjective:
         """The request's objective, with a share of every batch where `ensemble` is worst."""
         objective = request.objective
-        tail = objective.tail if isinstance(objective, Epigraph) else None
-        if (
-            not isinstance(objective, Epigraph)
-            or objective.sampler is None
-            or not isinstance(tail, GapTail)
-            or self.hard == 0
-        ):
+        if not isinstance(objective, Epigraph) or objective.sampler is None or self.hard == 0:
+            return objective
+        tail = objective.tail
+        if not isinstance(tail, GapTail):
             return objective
         with torch.no_grad():
             worst = tail.find_hardest(

@@ -65,14 +65,12 @@ class _Flows:
         paths, arcs = instance.incidence.shape
         demands = len(instance.demand_max)
         self.paths, self.demands, self.arcs = paths, demands, arcs
-        membership = np.zeros((demands, paths))
-        membership[instance.path_demand, np.arange(paths)] = 1.0
-        matrix = np.vstack([membership, utilisation_per_share(instance).T])
+        parts = [[make_membership(instance)], [make_loads(instance).T]]
         cost, self.bounded = weights, weights is not None
         if cost is None:
-            level = np.concatenate([np.zeros(demands), -np.ones(arcs)])
-            matrix = np.column_stack([matrix, level])
+            parts = [[parts[0][0], None], [parts[1][0], sparse.csr_matrix(-np.ones((arcs, 1)))]]
             cost = np.concatenate([np.zeros(paths), [1.0]])
+        matrix = sparse.bmat(parts, format="csr")
         self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -np.inf)])
         self.upper = np.zeros(demands + arcs)
         self.program = routing_program(cost, matrix, self.lower, self.upper)
@@ -105,6 +103,16 @@ def utilisation_per_share(instance: Instance) -> Array:
     """(P, A): what a path adds to a link's utilisation if it takes all of the largest demand."""
     largest = instance.demand_max[instance.path_demand]
     return np.asarray(instance.incidence * largest[:, None] / instance.capacity)
+
+
+def make_loads(instance: Instance) -> Any:
+    """`utilisation_per_share` (P, A), sparse: of a path only the few links that it uses."""
+    path, arc = np.nonzero(instance.incidence)
+    largest = instance.demand_max[instance.path_demand]
+    value = instance.incidence[path, arc] * largest[path] / instance.capacity[arc]
+    loads = sparse.csr_matrix((value, (path, arc)), instance.incidence.shape)
+    loads.eliminate_zeros()
+    return loads
 
 
 def routing_program(cost: Array, matrix: Any, lower: Array, upper: Array) -> LinearProgram:
@@ -372,7 +380,7 @@ class SafeRows:
 def make_safe_rows_at(instance: Instance, corner: Array) -> SafeRows:
     """At all demands up to `corner` (D,): the load of a constant split grows with them."""
     share = (corner / instance.demand_max)[instance.path_demand]
-    loads = sparse.csr_matrix(utilisation_per_share(instance).T * share)
+    loads = make_loads(instance).T.multiply(share)
     level = sparse.csr_matrix(-np.ones((len(instance.arcs), 1)))
     return SafeRows(sparse.hstack([loads, level], format="csr"), np.zeros(len(instance.arcs)))
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cg4ai.members.mixture import Mixture
-from cg4ai.objectives import Batch, Epigraph, Objective
+from cg4ai.objectives import AnyObjective, Batch, Epigraph
 from cg4ai.protocols import Architecture, Members, Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.seeds import derive_seed
@@ -28,7 +28,6 @@ SEARCHED = 250  # steps between two searches for rare inputs; twice as many wher
 SCREENED, KEPT = 16_384, 512  # inputs looked at in each search, and kept of it at most
 REMEMBERED = 4  # searches whose findings are trained on
 Predict = Callable[[Parameters, Tensor], Tensor]  # (n, d) -> (restarts, n, r)
-SampledObjective = Epigraph | Objective
 
 
 class CurrentMixture:
@@ -115,7 +114,7 @@ class SampledBatches:
 
     def __init__(
         self,
-        objective: SampledObjective,
+        objective: AnyObjective,
         size: int,
         *,
         current: CurrentMixture | None,
@@ -129,8 +128,7 @@ class SampledBatches:
     ) -> None:
         self.objective, self.size, self.current = objective, size, current
         self.made, self.device, self.dtype, self.seed = made, device, dtype, seed
-        tail = objective.tail if isinstance(objective, Epigraph) else None
-        self.tail = tail if share > 0 else None
+        self.tail = objective.tail if share > 0 else None
         self.rare = round(share * size)
         self.next_search = begin
         self.pause = SEARCHED if current is None else 2 * SEARCHED

@@ -30,7 +30,7 @@ from cg4ai.colgen.pricing.gradient.training import (
     make_contiguous,
 )
 from cg4ai.errors import Cg4aiError
-from cg4ai.objectives import Batch, Epigraph, Objective
+from cg4ai.objectives import Batch, draws_on_any_device
 from cg4ai.parallel import use_own_stream
 from cg4ai.protocols import Parameters
 from cg4ai.rules.regions import Region
@@ -96,9 +96,7 @@ class SegmentedTraining:
         self.capacity = max(1, capacity)
         self.buffers: dict[str, Tensor] = {}
         self.on_device: torch.Generator | None = None
-        objective = trainer.objective
-        sampler = objective.sampler if isinstance(objective, Epigraph | Objective) else None
-        if getattr(sampler, "any_device", False):  # what a user's own sampler says of itself
+        if draws_on_any_device(trainer.objective.sampler):
             seed = int(torch.randint(2**62, (1,), generator=trainer.made))
             self.on_device = torch.Generator(trainer.request.device).manual_seed(seed)
 

@@ -28,7 +28,7 @@ from cg4ai.colgen.pricing.gradient.violations import ViolationPool
 from cg4ai.colgen.pricing.reduced_cost import compute_mixture_outputs
 from cg4ai.colgen.separation import training_separator
 from cg4ai.members.mixture import Mixture, Part
-from cg4ai.objectives import AnyObjective, Batch, Epigraph, Objective, Supervised
+from cg4ai.objectives import AnyObjective, Batch, Epigraph, Supervised
 from cg4ai.protocols import Parameters, PricingRequest
 from cg4ai.records import Array
 from cg4ai.rules import Requirement
@@ -100,13 +100,11 @@ class Trainer:
     def _sampled(self) -> SampledBatches | None:
         """For fresh inputs that the mixture is evaluated at, or rare ones that are searched for."""
         pricer, objective, request = self.pricer, self.objective, self.request
-        sampled = isinstance(objective, Epigraph | Objective) and objective.sampler is not None
-        epigraph = isinstance(objective, Epigraph)
-        priced = find_priced_scenarios(request) if epigraph and pricer.prices_tail else None
+        weighs_tail = isinstance(objective, Epigraph) and pricer.prices_tail
+        priced = find_priced_scenarios(request) if weighs_tail else None
         wanted = self.blends or pricer.tail_share > 0 or (priced is not None and len(priced.duals))
-        if not sampled or pricer.batch_size is None or not wanted:
+        if objective.sampler is None or pricer.batch_size is None or not wanted:
             return None
-        assert isinstance(objective, Epigraph | Objective)
         current = None
         if self.blends:
             assert request.ensemble is not None
