@@ -30,12 +30,6 @@ from cg4ai.routing.operate.rerouting import Effort
 from cg4ai.routing.settings import RouteSettings
 
 TRAINED: dict[str, Any] = {"first_steps": 200, "later_steps": 50, "rounds": 1, "priced": 500}
-    "first_steps": 200,
-    "later_steps": 50,
-    "rounds": 1,
-    "priced": 500,
-    "validation": 200,
-}
 CHORDS = 0.8  # further links per node
 
 
