@@ -1,9 +1,9 @@
 """`python -m experiments.updates`: updates of a router against training anew.
 
-A router of abilene at load 0.45 is updated after the capacity of a link was halved, and after a link
-was added; both changed networks are also trained anew. Seconds are of the processor, evaluation
-included. With `--data`, a folder with abilene.npz (matrices, times, nodes), also a router that
-learned from a week of traffic and is updated by the day after it.
+A router of abilene at load 0.45 is updated after the capacity of a link was halved, and after a
+link was added; both changed networks are also trained anew. Seconds are of the processor,
+evaluation included. With `--data`, a folder with abilene.npz (matrices, times, nodes), also a
+router that learned from a week of traffic and is updated by the day after it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,10 +61,10 @@ def network_rows(out: Path, demands: int, seed: int) -> list[dict[str, Any]]:
     for name, how in (("halved", {"halved": HALVED}), ("added", {"added": ADDED})):
         network = write_network(out / f"{name}.json", **how)
         request = UpdateRequest(folder=out / "router", out=out / name, network=network)
-        found = measure(lambda request=request: update(request))
+        found = measure(partial(update, request))
         plan = plan_update(UpdateRequest(folder=out / "router", out=out / "x", network=network))
         assert isinstance(plan, UpdatePlan)
-        anew = measure(lambda plan=plan, name=name: train_anew(plan, out / f"{name}-anew"))
+        anew = measure(partial(train_anew, plan, out / f"{name}-anew"))
         rows.append(_row(name, found, base["processor_s"], anew))
     return rows
 
