@@ -12,6 +12,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,7 @@ from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.operate.updates import UpdatePlan, UpdateRequest, UpdateRouting, plan_update
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
-from experiments.command import Folder, Seed, command
+from experiments.command import Folder, Seed, command, say
 
 HALVED, ADDED = ("DNVRng", "KSCYng"), ("LOSAng", "CHINng")
 LOAD = 0.45  # so that half of a capacity is enough
@@ -62,21 +63,22 @@ def network_rows(out: Path, demands: int, seed: int) -> list[dict[str, Any]]:
         network = write_network(out / f"{name}.json", **how)
         request = UpdateRequest(folder=out / "router", out=out / name, network=network)
         found = measure(partial(update, request))
-        plan = plan_update(UpdateRequest(folder=out / "router", out=out / "x", network=network))
+        plan = plan_update(replace(request, out=out / f"{name}-anew"))
         assert isinstance(plan, UpdatePlan)
-        anew = measure(partial(train_anew, plan, out / f"{name}-anew"))
+        anew = measure(partial(train_anew, plan))
         rows.append(_row(name, found, base["processor_s"], anew))
+        say(str(rows[-1]))
     return rows
 
 
-def train_anew(plan: UpdatePlan, out: Path) -> dict[str, Any]:
+def train_anew(plan: UpdatePlan) -> dict[str, Any]:
     """The same instance, from nothing."""
 
     class Anew(UpdateRouting):
         def _inherited(self, problem: Any) -> tuple[()]:
             return ()
 
-    return perform(Anew(plan), plan.settings, out=out, report=False).summary
+    return perform(Anew(plan), plan.settings, out=plan.request.out, report=False).summary
 
 
 def traffic_row(out: Path, data: Path, seed: int) -> dict[str, Any]:

@@ -211,14 +211,14 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
     """As the router was trained, behind a shield whatever its own guarantee was."""
     asked = whole.settings
     members: MembersName = "tree" if asked.members == "tree" else "network"
+    goes_on = members == "network" and asked.agent_scope == "all"
     return replace(
         asked,
         guarantee="shielded",
         members=members,
         separator="ascent",
         later_steps=effort.steps,
-        batch_size=asked.batch_size or (BATCH if asked.joint else 0),
-        priced=min(asked.priced, PRICED),
+        priced=min(asked.priced, PRICED) if goes_on else asked.priced,
         seed=effort.seed,
         device=effort.device,
         baseline=False,
@@ -259,7 +259,9 @@ def _problem(
     if not parts:
         return problem, None
     start = (*problem.start, *((part.members, BLOCK) for part in parts))
-    return replace(problem, start=start), Ensemble(parts, problem.layout, device=effort.device)
+    onwards = replace(pricer, batch_size=min(pricer.batch_size, BATCH))
+    problem = replace(problem, pricers=(onwards,), start=start)
+    return problem, Ensemble(parts, problem.layout, device=effort.device)
 
 
 def _trained(
