@@ -42,9 +42,7 @@ from cg4ai_checker import Rejected, verdict
 
 FAILED = "failed"  # in what a router says of itself: the links that are down
 NAMED = 5  # demands that one line names
-# a failure has less of what a router is made with: vectors of a step and for dual prices, and
-# starts of the search for overloads, which the shield excludes anyway
-BATCH, PRICED, CLIMBS = 192, 1000, 2
+CLIMBS = 2  # starts of the search for overloads for each link: the shield excludes them anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,14 +209,12 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
     """As the router was trained, behind a shield whatever its own guarantee was."""
     asked = whole.settings
     members: MembersName = "tree" if asked.members == "tree" else "network"
-    goes_on = members == "network" and asked.agent_scope == "all"
     return replace(
         asked,
         guarantee="shielded",
         members=members,
         separator="ascent",
         later_steps=effort.steps,
-        priced=min(asked.priced, PRICED) if goes_on else asked.priced,
         seed=effort.seed,
         device=effort.device,
         baseline=False,
@@ -259,9 +255,7 @@ def _problem(
     if not parts:
         return problem, None
     start = (*problem.start, *((part.members, BLOCK) for part in parts))
-    onwards = replace(pricer, batch_size=min(pricer.batch_size, BATCH))
-    problem = replace(problem, pricers=(onwards,), start=start)
-    return problem, Ensemble(parts, problem.layout, device=effort.device)
+    return replace(problem, start=start), Ensemble(parts, problem.layout, device=effort.device)
 
 
 def _trained(
