@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
+    from cg4ai.apps.predictions import TIME
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -82,6 +83,7 @@ else:
                 "complete",
                 "load_trained",
             ],
+            "cg4ai.apps.predictions": ["TIME"],
             "cg4ai.apps.protocol": [
                 "Answers",
                 "Application",
@@ -127,6 +129,7 @@ __all__ = [
     "NOTES",
     "PATH_SOURCE",
     "POSITIONS",
+    "TIME",
     "UPDATE_OF",
     "Answers",
     "Application",

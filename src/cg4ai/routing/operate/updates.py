@@ -167,6 +167,8 @@ def _refuse_unsupported(folder: Path, asked: RouteSettings) -> None:
         and "what is carried over is shielded; a proof of networks, or an attack, starts anew",
         "a proven ratio": asked.ratio is not None
         and "its cells and flows are those of the old network and set",
+        "a history of matrices": asked.history is not None
+        and "it splits demands by matrices of before, which an update does not learn",
         "single_model": asked.single_model and "an update mixes old networks with a new one",
     }
     for what, why in faults.items():

@@ -23,6 +23,7 @@ from cg4ai.routing.demands.scaling import (
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import failure_study as failures
+from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.routing.pages.judged_traffic import OURS
 from cg4ai.routing.pages.link_loads import WorstLoads, load_arrays
@@ -44,7 +45,8 @@ def write_chapters(
         replace(restore_instance(saved.description), capacity_factor=factor),
         saved.arrays,
     )
-    yield _with(distances, _gaps(arrays, made))
+    if HISTORY not in (saved.summary or {}):
+        yield _with(distances, _gaps(arrays, made))
     yield _links(saved, made)
     yield _with(plain, _tight(arrays)) if plain.parts else plain
     yield _met(arrays, made)
