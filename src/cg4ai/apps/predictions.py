@@ -117,9 +117,9 @@ class RunPredictor:
     @classmethod
     def from_folder(cls, folder: Path) -> RunPredictor:
         """The run in a folder."""
-        before = _digest(folder)
+        before = read_digest(folder)
         found = cls(*load_trained(folder), before)
-        if _digest(folder) != before:
+        if read_digest(folder) != before:
             raise RunFolderError(
                 f"{folder} was written while it was read; try again", code="altered"
             )
@@ -289,7 +289,7 @@ def _describe_windows(table: CsvTable, known: IntArray) -> list[Row]:
     return [{AFTER: time, **row} for time, row in zip(times, rows, strict=True)]
 
 
-def _digest(folder: Path) -> str:
+def read_digest(folder: Path) -> str:
     """SHA-256 of the file that states the seal of all others; empty where there is none."""
     file = folder / RECORD
     return hashlib.sha256(read_bytes(file)).hexdigest() if os.path.lexists(file) else ""

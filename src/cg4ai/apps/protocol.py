@@ -275,6 +275,12 @@ class TrainedDefaults:
     def measure_excess(self, inputs: Array) -> Excess | None:
         return None
 
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        raise InvalidInput(
+            "this is not a run of cg4ai route: only routers answer under failed links",
+            code="unsupported",
+        )
+
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         raise InvalidInput(
             "this is not a run of cg4ai route: --agents takes routers apart, node by node",
@@ -338,6 +344,10 @@ class TrainedModel(Protocol):
 
     def measure_excess(self, inputs: Array) -> Excess | None:
         """How far inputs lie beyond the region; None where its limits have no names."""
+        ...
+
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        """Of a router in a folder: that of the run that answers when these links have failed."""
         ...
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:

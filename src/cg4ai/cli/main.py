@@ -80,6 +80,15 @@ COMMANDS = (
         ],
     ),
     Command(
+        "cg4ai.cli.update:update",
+        "Update a router after a change of traffic or network.",
+        [
+            "cg4ai update router --traffic yesterday.npz --out router-today",
+            "cg4ai update router --network network.json",
+            "cg4ai update router --network network.json --shrink --force",
+        ],
+    ),
+    Command(
         "cg4ai.cli.check:check",
         "Verify a certificate with independent code.",
         ["cg4ai check router/certificate.cg4ai --run router"],

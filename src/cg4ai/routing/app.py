@@ -25,7 +25,7 @@ from cg4ai.apps import (
     solve_plainly,
 )
 from cg4ai.clock import Review
-from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
+from cg4ai.colgen import Callbacks, IterationRecord, derive_seed
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import Strength, record_regions
@@ -40,7 +40,13 @@ from cg4ai.routing.evaluate import (
 )
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance, round_answers_of
-from cg4ai.routing.operate.answers import FALLBACK, PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.operate.answers import (
+    FALLBACK,
+    PRICES,
+    LowerBound,
+    compute_stored_prices,
+    get_known_prices,
+)
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
@@ -56,7 +62,6 @@ from cg4ai.routing.train.problem import (
     shielded_problem,
     tree_problem,
 )
-from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
 from cg4ai.routing.train.size_limits import (
     describe_unproven,
@@ -69,6 +74,8 @@ from cg4ai.runs import Run
 if TYPE_CHECKING:
     from cg4ai.routing.demands.history import MeasuredHistory
     from cg4ai.routing.demands.measured import MeasuredTraffic
+    from cg4ai.routing.network.network import Network
+    from cg4ai.routing.operate.later_traffic import LaterComparison
     from cg4ai.routing.prove.ratio import RatioAnchor
 
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
@@ -161,7 +168,7 @@ class Routing:
         if settings.traffic is not None:
             return self._measured(settings, described)
         made = (
-            _granular(self._instance(settings), settings)
+            _granular(self.make_instance(settings), settings)
             if described is None
             else restore_instance(described)
         )
@@ -216,9 +223,10 @@ class Routing:
             made = note_history(made, history, hose=not settings.no_hose)
         return RoutingPreparation(settings, made, measured, history)
 
-    def _instance(self, settings: RouteSettings) -> Instance:
+    def make_instance(self, settings: RouteSettings, network: Network | None = None) -> Instance:
+        """The instance that the settings describe; `network`: what their network is, if known."""
         return instance(
-            settings.network,
+            settings.network if network is None else network,
             "all" if settings.demands == ALL else settings.demands,
             settings.paths,
             load=settings.load,
@@ -332,7 +340,7 @@ class Routing:
             router.about[PRICES] = compute_stored_prices(
                 made,
                 router,
-                _known_prices(task.problem),
+                get_known_prices(task.problem),
                 seed=derive_seed(asked.seed, 0, "prices"),
             )
             if asked.fallback is not None:
@@ -393,7 +401,7 @@ class Routing:
         if later is not None:
             if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
-            later.compare(review)
+            self.compare_later(later, review)
             found = evaluate_further(made, result.ensemble, found, later.of_set)
             more["traffic"] = later.found
         summary, arrays = found.summary | more, dict(found.arrays)
@@ -449,6 +457,10 @@ class Routing:
         )
         summary = found.summary | dict(solved.written)
         return _with_real_figures(prepared.instance, summary, found.arrays, kept=found.kept)
+
+    def compare_later(self, later: LaterComparison, review: Review) -> None:
+        """Add what the router is compared with on later traffic."""
+        later.compare(review)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
@@ -538,12 +550,6 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         if failure.fault:
             raise InvalidInput(failure.fault)
     refuse_large_study(made, len(failures))
-
-
-def _known_prices(problem: Problem) -> Array | None:
-    """Prices of links (k, A) that training has found already."""
-    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
-    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 APPLICATION = Routing()

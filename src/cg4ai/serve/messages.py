@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 NAME = "the request"
 SWITCHES = ("details", "explain", "refuse_outside")
-FALLBACK = "fallback"
-KEYS = (ROWS, *SWITCHES, FALLBACK)
+FALLBACK, FAILED = "fallback", "failed"
+KEYS = (ROWS, *SWITCHES, FALLBACK, FAILED)
+MOST_FAILED = 100  # links of one failure
 
 
 @dataclass(frozen=True)
 class Question:
-    """Rows, and what is wanted for each."""
+    """Rows, and what is wanted for each; `failed`: links that are down, in order."""
 
     table: CsvTable
     asked: PredictionOptions
+    failed: tuple[str, ...] = ()
 
 
 def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
@@ -55,7 +57,21 @@ def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
     if explain:
         switches["explain"] = True
     asked = PredictionOptions(**switches, fallback=_gap(content))
-    return Question(json_table(rows, Path(NAME)), asked)
+    return Question(json_table(rows, Path(NAME)), asked, _links(content.get(FAILED)))
+
+
+def _links(value: Any) -> tuple[str, ...]:
+    """Names of links, each once; none where the key is missing."""
+    if value is None:
+        return ()
+    named = isinstance(value, list) and len(value) <= MOST_FAILED
+    if not named or not all(isinstance(one, str) and one.strip() for one in value):
+        raise InvalidInput(
+            f'{NAME}, key {FAILED!r} must be a list of up to {MOST_FAILED} links, such as ["A-B"], '
+            f"got {_shown(value)}",
+            code="type",
+        )
+    return tuple(sorted({one.strip() for one in value}))
 
 
 def _switch(value: Any, name: str) -> bool:

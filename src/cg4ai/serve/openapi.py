@@ -117,6 +117,12 @@ def _request() -> dict[str, Any]:
             "details": make_switch("What follows, too: of a router each link's utilisation."),
             "explain": make_switch("How strongly each rule is kept, as /explain says in any case."),
             "refuse_outside": make_switch("Refuse rows outside the region of a rule."),
+            "failed": {
+                "type": ["array", "null"],
+                "items": {"type": "string"},
+                "description": "Of a router: links that are down, such as A-B; the failure must "
+                "have been studied by cg4ai failures.",
+            },
             "fallback": {
                 "type": ["number", "null"],
                 "minimum": 0,

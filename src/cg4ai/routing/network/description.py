@@ -465,6 +465,12 @@ class Router(TrainedDefaults):
     def files(self, file: Path) -> list[Path]:
         return [file]
 
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        """The folder of the router for links that fail together, which a study has made."""
+        from cg4ai.routing.operate.failure_study import failed_folder
+
+        return failed_folder(folder, ",".join(links))
+
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""
         from cg4ai.routing.operate.export import export_agents

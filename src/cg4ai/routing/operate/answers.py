@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import Ensemble, clock
+from cg4ai import Ensemble, Problem, clock
 from cg4ai.apps import Answers
-from cg4ai.colgen import predictions
+from cg4ai.colgen import Epigraph, predictions
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.train.effort import PRICED, SCREENED, count_affordable
 from cg4ai.routing.train.optimal import SplitProgram, arc_prices, dual_prices
+from cg4ai.routing.train.rare_demands import GapTail
 
 PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
 FALLBACK = "fallback"  # the same: the proven gap above which its answers are improved or solved
@@ -226,6 +227,12 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
     powers = np.exp(scores)
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def get_known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
+    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 def compute_stored_prices(

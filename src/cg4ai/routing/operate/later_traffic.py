@@ -19,7 +19,7 @@ from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import use_shortest_paths
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS
+from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -156,7 +156,7 @@ class LaterComparison:
         before = np.concatenate([measured.earlier[-1:], measured.later])
         known = {
             "shortest paths (ECMP)": compute_shortest,
-            "best static split": make_static(lambda: best_static(instance, earlier).split),
+            STATIC: make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": make_guess(lambda at: before[at]),
         }

@@ -10,6 +10,8 @@ from cg4ai.report import format_count
 from cg4ai.routing.demands.scaling import format_both
 
 OURS, PLAIN = "this router", "plain network"  # names of rows
+BEFORE = "the router before"  # of an update
+STATIC = "best static split"
 DOTE = "plain network on the window (DOTE)"
 FIXED = "fixed split of the shield"
 OF_MEAN = "optimum of the mean of the window"
@@ -81,7 +83,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{such if partial else ''}."
         )
-    if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
+    if found["earlier"] > LEARNED and STATIC in found["ratio"]:
         lines.append(
             f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
             "time."
