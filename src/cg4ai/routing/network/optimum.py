@@ -125,7 +125,7 @@ def find_worst_vector(instance: Instance) -> Array:
     Of a polytope the hardest to route of the vectors at which the robust split loads a link most.
     """
     if isinstance(instance.region, Box):
-        return instance.region.upper
+        return np.asarray(instance.region.upper)
     from cg4ai.routing.train.anchors import worst_vectors
 
     found = np.unique(worst_vectors(instance, instance.robust.split).vectors, axis=0)
