@@ -78,6 +78,15 @@ def test_a_former_name_of_a_setting_is_accepted_with_a_warning(
 # ---- starting ---------------------------------------------------------------------------------
 
 
+def test_a_new_process_knows_runs_of_every_application() -> None:
+    """Here other tests have imported the packages already, a user's process has not."""
+    code = (
+        "import sys, cg4ai.cli.main; from cg4ai.apps.registry import is_registered; "
+        "sys.exit(not all(map(is_registered, ('train', 'route'))))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["--version"], ["train", "--help"], ["serve", "--help"]]
 )
