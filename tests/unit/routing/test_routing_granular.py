@@ -19,6 +19,7 @@ from cg4ai.records import Array
 from cg4ai.routing import anchor, instance, shielded_problem
 from cg4ai.routing.network.description import describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, round_answers_of
+from cg4ai.routing.operate.answers import LowerBound, improve_answers
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.granular import (
     Granularity,
@@ -80,6 +81,23 @@ def test_within_the_set_no_rounded_answer_overloads_a_link(made: Instance, parts
     assert made.compute_unrouted(found) < 1e-9
     alone = Granularity(made, parts, split).round_answers(vectors[-1:], splits[-1:])
     assert np.array_equal(alone[0], found[-1])
+
+
+def test_the_fallback_never_answers_worse_than_the_rounded_router(made: Instance) -> None:
+    """What a linear program gains before rounding, rounding may take away."""
+    near = anchor(made, made.sample(50, 0), reserve=1.0)
+    rounding = Granularity(made, 9, find_granular_split(made, 9, near=near)).round_answers
+    vectors = made.sample(200, 1)
+    best, prices = SplitProgram(made).solve(vectors)
+    splits = 0.9 * best + 0.1 * near  # near the optimum, as a router's are
+    bound = LowerBound(made, prices[prices.sum(axis=1) > 0][:20])
+    own = made.compute_utilisation(vectors, rounding(vectors, splits)).max(axis=1)
+    found = improve_answers(made, vectors, splits, bound=bound, fallback=0.002, finish=rounding)
+    reached = made.compute_utilisation(vectors, found.splits).max(axis=1)
+    assert (reached <= own).all()
+    others = found.improved | found.solved
+    assert (reached[others] < own[others]).all()
+    assert others.any()
 
 
 def test_the_constant_split_exists_just_where_brute_force_finds_one() -> None:

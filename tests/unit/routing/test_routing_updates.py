@@ -63,13 +63,14 @@ def write_network(
     file: Path,
     links: Mapping[str, float] = LINKS,
     demands: Mapping[str, float] = {"ad": 4.0, "bd": 2.0},
+    delays: Mapping[str, float] = {},
 ) -> str:
     """A square with a diagonal, as JSON; links and demands by the letters of their ends."""
     graph = networkx.Graph(name="square", demands={})
     for ends, volume in demands.items():
         graph.graph["demands"].setdefault(ends[0], {})[ends[1]] = volume
     for ends, capacity in links.items():
-        graph.add_edge(ends[0], ends[1], capacity=capacity, length=1.0)
+        graph.add_edge(ends[0], ends[1], capacity=capacity, length=1.0, delay=delays.get(ends, 1.0))
     file.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
     return str(file)
 
@@ -106,6 +107,12 @@ def plan(folder: Path, out: Path, **how: Any) -> UpdatePlan:
     made = plan_update(UpdateRequest(folder=folder, out=out, steps=20, **how))
     assert isinstance(made, UpdatePlan)
     return made
+
+
+def find_latency(made: Instance, delays: Mapping[str, float]) -> float:
+    """Of the slowest path."""
+    hops = [["".join(sorted(hop)) for hop in pairwise(path)] for path in made.paths]
+    return max(sum(delays.get(hop, 1.0) for hop in path) for path in hops)
 
 
 def run_update(made: UpdatePlan) -> dict[str, Any]:
@@ -305,6 +312,28 @@ def test_traffic_of_a_run_that_did_not_learn_from_any_widens_its_set(
     summary = run_update(made)
     assert summary["update"]["after"]["mean_ratio"] >= 1 - 1e-9
     assert_guaranteed(tmp_path / "new")
+
+
+def test_what_answers_and_paths_keep_is_kept_by_an_update(tmp_path: Path) -> None:
+    """Multiples of 1/4, no fallback, and paths of at most 3.5 ms, one of which is now longer."""
+    given = {"load": 0.6, "granularity": 4, "fallback": None, "max_latency": 3.5}
+    network = write_network(tmp_path / "square.json")
+    asked = RouteSettings.from_mapping({"network": network, **TINY, **given})
+    asked = replace(asked, path_choice="generated")
+    perform(APPLICATION, asked, out=tmp_path / "run", report=False)
+    before = load_whole_router(tmp_path / "run").instance
+    delays = {"ab": 2.8}
+    changed = write_network(tmp_path / "new.json", LINKS | {"ad": 7.0}, delays=delays)
+    summary = run_update(plan(tmp_path / "run", tmp_path / "out", network=changed))
+    assert summary["granularity"]["parts"] == 4
+    router = assert_guaranteed(tmp_path / "out")
+    made = router.instance
+    assert router.fallback is None
+    assert find_latency(made, delays) <= 3.5 < find_latency(before, delays)
+    vectors = made.sample(50, 3)
+    ensemble, _ = load_trained(tmp_path / "out")
+    answers = router.finish_outputs(vectors, ensemble.predict(vectors))
+    assert np.abs(4 * answers - np.round(4 * answers)).max() < 1e-9
 
 
 def test_a_measured_run_keeps_its_set_on_another_network(learned: Path, tmp_path: Path) -> None:

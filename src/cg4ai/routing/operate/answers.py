@@ -107,7 +107,7 @@ def improve_answers(
         raise InvalidInput(
             f"fallback must be a gap of at least 0, such as 0.02, got {fallback}", code="range"
         )
-    given, (vectors, lifted) = vectors, _lifted(vectors)
+    given, own, (vectors, lifted) = vectors, splits, _lifted(vectors)
     reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     # less than all of a demand, or less than nothing over a path, is no routing
     reached[~_routed(instance, splits)] = np.nan
@@ -139,6 +139,14 @@ def improve_answers(
     if finish is not None:
         splits = finish(given, splits)
         reached = instance.compute_utilisation(vectors, splits).max(axis=1)
+        changed = np.flatnonzero(improved | solved)
+        if len(changed):  # rounding may take away what was gained
+            first = finish(given[changed], own[changed])
+            was = instance.compute_utilisation(vectors[changed], first).max(axis=1)
+            kept = was <= reached[changed]
+            back = changed[kept]
+            splits[back], reached[back] = first[kept], was[kept]
+            improved[back] = solved[back] = False
     if finish is not None or improved.any() or len(above):
         gaps = _gaps(reached, least)
     overloaded = ~(reached <= FEASIBLE) & ~lifted

@@ -20,6 +20,7 @@ from cg4ai.routing.network.instance import (
 )
 from cg4ai.routing.network.network import Network, show_value
 from cg4ai.routing.network.path_files import Nodes
+from cg4ai.routing.network.path_search import Graph
 from cg4ai.routing.network.readers import read_demands
 from cg4ai.routing.operate.inheriting import NEW, InstanceMapping
 from cg4ai.routing.operate.link_failures import link_of
@@ -210,12 +211,14 @@ def _describe_source(plain: Instance, fresh: Instance, factor: float) -> PathSou
 def merge_paths(
     old: Instance, fresh: Instance, graph: Network, *, all_paths: bool = False
 ) -> dict[Pair, list[Nodes]]:
-    """By (source, target): the old paths that still exist, then fresh ones where they are needed.
+    """By (source, target): the old paths that are left, then fresh ones where they are needed.
 
+    Left are those whose links exist and that keep the limits of the run, by the new delays.
     A new demand gets its fresh paths, one that lost some as many as it lost, and all get those
     that use an added link. With `all_paths` every demand gets all fresh paths beside its old ones.
     """
     index = {name: position for position, name in enumerate(graph.nodes)}
+    links = Graph.from_network(graph, fresh.path_source.limits if fresh.path_source else None)
     before = set(old.all_arcs or old.arcs)
     added = {arc for arc in graph.arcs if (graph.nodes[arc[0]], graph.nodes[arc[1]]) not in before}
     by_demand = {
@@ -229,7 +232,7 @@ def merge_paths(
         left = [
             nodes
             for nodes in (_positions(path, index) for path in known)
-            if nodes and all(hop in graph.arcs for hop in _hops(nodes))
+            if nodes and all(hop in graph.arcs for hop in _hops(nodes)) and links.allows(nodes)
         ]
         more = [nodes for nodes in found if nodes not in left]
         if known and not all_paths:

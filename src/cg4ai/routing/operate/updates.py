@@ -34,7 +34,8 @@ from cg4ai.routing.app import APPLICATION, Routing, RoutingPreparation
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly
 from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.demands.traffic_files import read_traffic
-from cg4ai.routing.network.instance import Instance, carry_robust
+from cg4ai.routing.network.instance import Instance, carry_robust, round_answers_of
+from cg4ai.routing.operate.answers import FALLBACK
 from cg4ai.routing.operate.failure_study import TRAFFIC_FILE, load_whole_router
 from cg4ai.routing.operate.inheriting import InstanceMapping, inherit_members
 from cg4ai.routing.operate.later_traffic import LaterComparison, compute_figures
@@ -147,6 +148,8 @@ def plan_update(request: UpdateRequest) -> UpdatePlan | NothingChanged:
         validation=min(whole.settings.validation or VALIDATION, VALIDATION),
         time_limit_s=RouteSettings(network="any").time_limit_s,
         training_limit_s=RouteSettings(network="any").training_limit_s,
+        # what answers do is in the mixture: a run of before there was a fallback has none
+        fallback=whole.router.about.get(FALLBACK),
     )
     settings = replace(settings, **(request.changed or {}))
     keeps_set = bool(description.get(KEEPS_SET)) or settings.traffic is not None
@@ -255,9 +258,10 @@ def _plan_network(plan: UpdatePlan) -> UpdatePlan | NothingChanged:
         learned = read_traffic(settings.traffic, settings.network).split(settings.split)
         whole = not settings.demands
         measured = MeasuredTraffic.from_traffic(found.instance, *learned, whole=whole)
+    made, parts = found.instance, plan.whole.instance.granularity
     return replace(
         plan,
-        instance=found.instance,
+        instance=made if parts is None else round_answers_of(made, parts),
         settings=replace(settings, network=request.network),
         changes=found.changes,
         measured=measured,
