@@ -77,6 +77,6 @@ class FallbackCount:
         line = (
             f"{self.router} of {rows} answers are the router's, {self.improved} were improved and "
             f"{self.solved} solved by the linear program (outside the set, or not proven to be "
-            f"within {100 * self.gap:.4g} % of the optimum)"
+            f"within {100 * self.gap:.4g} % of the optimum over the router's paths)"
         )
         return [line, self.statement] if self.outside else [line]

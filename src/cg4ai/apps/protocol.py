@@ -266,6 +266,10 @@ class TrainedDefaults:
     def without_fallback(self) -> str:
         return ""
 
+    @property
+    def export_note(self) -> str:
+        return ""
+
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
 
@@ -326,6 +330,11 @@ class TrainedModel(Protocol):
     @property
     def without_fallback(self) -> str:
         """Why answers have no fallback where one is usual; empty where none is."""
+        ...
+
+    @property
+    def export_note(self) -> str:
+        """What answers of a run are given beside an exported model; empty where nothing is."""
         ...
 
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:

@@ -38,10 +38,12 @@ def export(
     """Export the model of a run for other programs.
 
     --onnx and --torch write mixture, completion and shield as one graph for any number of inputs.
-    It computes in double precision and equals cg4ai predict up to rounding. The file states the
-    order of the inputs. Guarantees hold in double precision only; with --float32 the difference is
-    measured and printed. --agents writes one policy file for each sending node of a router trained
-    with --agent-scope own or source, and policy.py, which computes the node's splits with NumPy.
+    It computes in double precision and equals cg4ai predict --no-fallback up to rounding errors; the
+    --granularity of a router is left to the caller. The file states the order of the inputs.
+    Guarantees hold in double precision only; with --float32 the difference is measured and printed.
+
+    --agents writes one policy file for each sending node of a router trained with --agent-scope own
+    or source, and policy.py, which computes the node's splits with NumPy.
     """
     from cg4ai.apps.folders import load_trained
     from cg4ai.errors import InvalidInput
@@ -58,6 +60,8 @@ def export(
     if agents is not None:
         for line in described.export_agents(ensemble, agents):
             print(line)
+    if described.export_note and (onnx is not None or torch is not None):
+        print(described.export_note)
     if onnx is not None:
         print(_onnx(ensemble, described.signature, onnx, "float32" if float32 else "float64"))
     if torch is not None:
@@ -75,9 +79,9 @@ def _onnx(ensemble: Any, signature: Signature, path: Path, precision: Any) -> st
         model = build_onnx_model(ensemble, precision=precision, names=names, columns=columns)
     try:
         apart = compute_difference(ensemble, model, signature.sample(COMPARED))
-        said = f"at {COMPARED} random inputs at most {apart:.1e} away from predict"
+        said = f"at {COMPARED} random inputs at most {apart:.1e} away from the model"
     except MissingExtra:
-        said = "not compared with predict, since onnxruntime is not installed"
+        said = "not compared with the model, since onnxruntime is not installed"
     files.write_bytes(path, model)
     kept = "; guarantees hold in float64 only" if precision == "float32" else ""
     return f"{path} written: {_shape(signature)}, {precision}, {said}{kept}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,7 +87,7 @@ def run(
 ) -> int:
     """Study, and print what came out; returns the exit code."""
     from cg4ai.report.write import refresh_report
-    from cg4ai.routing.operate.failure_study import format_report, is_settled, study
+    from cg4ai.routing.operate.failure_study import ROUTED, format_report, is_settled, study
     from cg4ai.runs import files
 
     def heard(row: Mapping[str, Any]) -> None:
@@ -101,7 +102,7 @@ def run(
         print(fault, file=sys.stderr)
     if not json:
         print(format_report(rows))
-        print(
-            f"\nSaved in {folder / 'failures'}; try: cg4ai predict {folder} DATA.csv --failed A-B"
-        )
+        routed = next((row["failure"] for row in rows if row["outcome"] in ROUTED), None)
+        trial = f"; try: cg4ai predict {folder} DATA.csv --failed {shlex.quote(routed or '')}"
+        print(f"\nSaved in {folder / 'failures'}{trial if routed else ''}")
     return SETTLED if is_settled(rows) else NOT_SETTLED

@@ -92,6 +92,7 @@ def update(
     started = clock.now()
     from cg4ai.apps.runner import ChosenSettings, execute_run
     from cg4ai.cli.progress import make_progress
+    from cg4ai.errors import RunFolderError
     from cg4ai.routing.operate.updates import (
         NothingChanged,
         UpdateRequest,
@@ -102,6 +103,12 @@ def update(
     from cg4ai.settings import RunOptions
 
     target = out or folder.with_name(f"{folder.resolve().name}-updated")
+    resume = not force and can_continue(target, folder)
+    if not (force or resume) and (target / "run.json").exists():
+        raise RunFolderError(
+            f"{target} already holds a run: replace it with --force, or choose another --out",
+            code="exists",
+        )
     changed: dict[str, Any] = {
         "seed": seed,
         "device": device,
@@ -126,7 +133,7 @@ def update(
         return
     options = RunOptions(
         out=target,
-        resume=not force and can_continue(target, folder),
+        resume=resume,
         force=force,
         quiet=quiet,
         json=json,

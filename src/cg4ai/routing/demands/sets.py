@@ -161,7 +161,8 @@ def describe_set(region: DemandSet) -> str:
         share = float((lower / np.maximum(upper, 1e-300)).min())
         words = f"between at least {share:.3g} of its largest volume and that volume"
     if isinstance(region, Polytope):
-        words += f", with {len(region.limit)} limits on sums of demands"
+        count = len(region.limit)
+        words += f", with {count} limit{'s' if count > 1 else ''} on sums of demands"
     return f"every demand {words}"
 
 

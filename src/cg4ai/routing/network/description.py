@@ -280,6 +280,15 @@ class Router(TrainedDefaults):
             return "each node splits its demands alone, and a fallback needs all demands at once"
         return self.unproven
 
+    @property
+    def export_note(self) -> str:
+        """What `cg4ai predict` does to the splits of the model."""
+        parts = "" if self.granular is None else f"multiples of 1/{self.granular.parts}"
+        missing = [*filter(None, ["the fallback" if self.fallback is not None else "", parts])]
+        if not missing:
+            return ""
+        return f"the model is the router alone, without {' and '.join(missing)} of cg4ai predict"
+
     @cached_property
     def _program(self) -> SplitProgram:
         """What solves answers, made once."""

@@ -274,7 +274,7 @@ def instance(
     notes = (
         *graph.notes,
         *path_notes,
-        *_changes(volumes, chosen, made.scale, load),
+        *_changes(volumes, chosen, made),
     )
     noted = replace(made, notes=notes)
     carry_robust(noted, made, 1.0)
@@ -352,19 +352,20 @@ def _smaller(unscaled: Instance, region: DemandSet, factor: float, load: float |
 def _changes(
     volumes: dict[tuple[int, int], float],
     chosen: list[tuple[int, int]],
-    scale: float,
-    load: float | None,
+    made: Instance,
 ) -> Iterator[str]:
     """What the instance leaves out of the demands or changes in them."""
     if len(chosen) < len(volumes):
         share = sum(volumes[pair] for pair in chosen) / sum(volumes.values())
         which = f"the {len(chosen)} largest are" if len(chosen) > 1 else "only the largest is"
         yield f"of {len(volumes)} demands {which} routed, {share:.0%} of the volume"
-    if load is not None and abs(scale - 1) > 1e-9:
-        yield (
-            f"all demands are multiplied by {scale:.4g}: at their largest, the least possible "
-            f"maximum link utilisation is {load:g}"
+    if made.load is not None and abs(made.scale - 1) > 1e-9:
+        least = (
+            "at their largest, the least possible maximum link utilisation"
+            if isinstance(made.region, Box)
+            else "over the set, the worst maximum link utilisation of the best constant split"
         )
+        yield f"all demands are multiplied by {made.scale:.4g}: {least} is {made.load:g}"
 
 
 def unused_paths(

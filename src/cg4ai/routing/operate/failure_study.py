@@ -106,8 +106,8 @@ def load_whole_router(folder: Path) -> WholeRouter:
     check_application(run, "route")
     if not isinstance(described, Router):
         raise InvalidInput(
-            f"the router in {folder} reads a history; failures are studied for routers that know "
-            "their demands",
+            f"the router in {folder} reads a history of matrices; failures and updates are of "
+            "routers that know their demands: train anew with cg4ai route",
             code="unsupported",
         )
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}

@@ -187,8 +187,9 @@ def describe_operation(summary: Mapping[str, Any]) -> list[str]:
         found = summary["fallback"]
         lines.append(
             "Fallback: answers outside the set, or not proven to be within "
-            f"{per_cent(found['gap'])} of the optimum, are improved or solved by the linear program"
-            f": {_part(found['share'], found['vectors'])} random vectors of the set."
+            f"{per_cent(found['gap'])} of the optimum over the router's paths, are improved or "
+            "solved by the linear program: "
+            f"{_part(found['share'], found['vectors'])} random vectors of the set."
         )
     return lines
 

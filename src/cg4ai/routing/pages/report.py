@@ -251,11 +251,9 @@ def _network_figure(found: Mapping[str, Any]) -> KeyFigure:
         f"Mean MLU over the optimum of all paths of the network at {found['vectors']:,} vectors",
         (
             ("99th percentile", f"{found['router_p99_ratio']:.4f}"),
-            (
-                "best routing over the chosen paths",
-                f"{found['paths_mean_ratio']:.4f}, {found['paths_p99_ratio']:.4f}",
-            ),
-            ("at the worst case of the set", f"{found['paths_worst_case_ratio']:.4f}"),
+            ("best routing over the chosen paths", f"{found['paths_mean_ratio']:.4f}"),
+            ("its 99th percentile", f"{found['paths_p99_ratio']:.4f}"),
+            ("its ratio at the worst case of the set", f"{found['paths_worst_case_ratio']:.4f}"),
         ),
     )
 
