@@ -39,7 +39,7 @@ def export(
 
     --onnx and --torch write mixture, completion and shield as one graph for any number of inputs.
     It computes in double precision and equals cg4ai predict --no-fallback up to rounding errors; the
-    --granularity of a router is left to the caller. The file states the order of the inputs.
+    rounding by --granularity is left to the caller. The file states the order of the inputs.
     Guarantees hold in double precision only; with --float32 the difference is measured and printed.
 
     --agents writes one policy file for each sending node of a router trained with --agent-scope own
