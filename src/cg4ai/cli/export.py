@@ -38,8 +38,8 @@ def export(
     """Export the model of a run for other programs.
 
     --onnx and --torch write mixture, completion and shield as one graph for any number of inputs.
-    It computes in double precision and equals cg4ai predict --no-fallback up to rounding errors; the
-    rounding by --granularity is left to the caller. The file states the order of the inputs.
+    It computes in double precision and equals cg4ai predict --no-fallback up to rounding errors;
+    the rounding by --granularity is left to the caller. The file states the order of the inputs.
     Guarantees hold in double precision only; with --float32 the difference is measured and printed.
 
     --agents writes one policy file for each sending node of a router trained with --agent-scope own

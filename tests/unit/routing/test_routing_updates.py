@@ -441,3 +441,22 @@ def test_a_set_without_some_demands_is_that_of_the_others() -> None:
     whole = np.full((200, 4), 0.1)
     whole[:, [0, 2]] = vectors
     assert np.array_equal(left.contains(vectors), region.contains(whole))
+
+
+def test_a_granularity_that_no_longer_fits_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Halves fit the square as it was; the smaller links want finer splits."""
+    network = write_network(tmp_path / "square.json")
+    asked = RouteSettings.from_mapping(
+        {"network": network, "load": 0.6, "granularity": 2, **TINY, "first_steps": 5}
+    )
+    perform(APPLICATION, asked, out=tmp_path / "run", report=False)
+    before = load_whole_router(tmp_path / "run").instance
+    worst = before.level
+    links = {name: value * worst / 0.985 for name, value in LINKS.items()}
+    changed = write_network(tmp_path / "new.json", links)
+    code = main(["update", str(tmp_path / "run"), "--network", changed, "--steps", "5"])
+    assert code == 2
+    assert "train anew" in capsys.readouterr().err
+    assert not (tmp_path / "run-updated").exists()

@@ -297,6 +297,18 @@ class UpdateRouting(Routing):
 
     def training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         """From the old networks, where they can be carried over; else as `cg4ai route` does."""
+        try:
+            return self._training(prepared)
+        except InvalidInput as error:
+            if prepared.instance.granularity is None or error.code != "infeasible":
+                raise
+            raise InvalidInput(
+                f"{error}. An update keeps the granularity of the run: for another one train anew "
+                "with cg4ai route",
+                code="infeasible",
+            ) from error
+
+    def _training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         steps = self.plan.request.steps
         asked = replace(prepared.settings, later_steps=steps)
         problem, settings = super().training(replace(prepared, settings=asked))
