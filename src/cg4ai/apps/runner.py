@@ -134,15 +134,17 @@ def execute_command(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
         print(render_text(story, verbose=options.verbose, width=width))
         if options.out is not None:
-            print(describe_saved(options.out, app.name))
+            print(describe_saved(options.out, app.name, explorable=story.explorable))
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
-def describe_saved(folder: Path, name: str) -> str:
+def describe_saved(folder: Path, name: str, *, explorable: bool = True) -> str:
     """Where a run of the application with this name is, and what to do with it."""
     report = f" Report: {folder / REPORT}." if (folder / REPORT).exists() else ""
+    if not explorable:
+        return f"Saved in {folder}.{report}"
     explore = f"{program_of(name)} explore {shlex.quote(str(folder))}"
     return f"Saved in {folder}.{report} Explore it: {explore}"
 

@@ -31,15 +31,23 @@ from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
 from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
-from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
+from cg4ai.routing.evaluate import (
+    evaluate,
+    evaluate_further,
+    measure_fallback,
+    measure_rounding,
+    plain_router,
+)
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
-from cg4ai.routing.network.instance import Instance, instance
-from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.network.instance import Instance, instance, round_answers_of
+from cg4ai.routing.operate.answers import FALLBACK, PRICES, LowerBound, compute_stored_prices
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
+from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.settings import USUAL_PRUNE, Recipe, RouteSettings
+from cg4ai.routing.train.granular import restore_granularity
 from cg4ai.routing.train.problem import (
     attacked_problem,
     capacity,
@@ -142,7 +150,7 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "failures", "jobs"),
+        *("path_file", "traffic", "validation", "failures", "jobs", "fallback"),
         # whether the paths are others is seen from the paths
         *("path_choice", "max_hops", "max_latency"),
     )
@@ -152,7 +160,11 @@ class Routing:
     ) -> RoutingPreparation:
         if settings.traffic is not None:
             return self._measured(settings, described)
-        made = self._instance(settings) if described is None else restore_instance(described)
+        made = (
+            _granular(self._instance(settings), settings)
+            if described is None
+            else restore_instance(described)
+        )
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
@@ -191,6 +203,7 @@ class Routing:
                 least=settings.min_demand,
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
+            made = _granular(made, settings)
         _check_failures(settings, made)
         refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
@@ -322,6 +335,8 @@ class Routing:
                 _known_prices(task.problem),
                 seed=derive_seed(asked.seed, 0, "prices"),
             )
+            if asked.fallback is not None:
+                router.about[FALLBACK] = asked.fallback
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
@@ -393,11 +408,20 @@ class Routing:
             summary["strength"] = Strength.VIOLATED  # by a vector found after the proof
         if solved.refused and asked.agent_scope != "all" and found.kept:
             summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
+        kept = found.kept
+        about, granular = result.ensemble.about, restore_granularity(made, result.ensemble)
+        bound = _bound(made, about.get(PRICES))
+        if bound is not None and FALLBACK in about and asked.agent_scope == "all":
+            gap = about[FALLBACK]
+            summary[FALLBACK] = measure_fallback(made, result.ensemble, bound, gap, seed=asked.seed)
+        if granular is not None:
+            summary |= {"granularity": measure_rounding(granular, result.ensemble, asked.seed)}
+            kept &= summary["granularity"]["worst_utilisation"] <= FEASIBLE
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.to_arrays()
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
-        kept = found.kept and summary["strength"] == asked.guarantee
+        kept &= summary["strength"] == asked.guarantee
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
             kept &= is_ratio_kept(summary)
@@ -446,7 +470,8 @@ class Routing:
         bound = _bound(made, description.get(PRICES))
         local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("agent_scope", "all") != "all"
-        return Router(made, local, bound, agents)
+        gap, granular = _gap(description.get(FALLBACK)), restore_granularity(made, ensemble)
+        return Router(made, local, bound, agents, gap, granular)
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         from cg4ai.routing.pages.report import make_routing_story
@@ -487,6 +512,19 @@ def _bound(made: Instance, prices: Any) -> LowerBound | None:
         raise RunFolderError(
             f"the run's prices of links cannot be read ({error}): restore it from a copy"
         ) from error
+
+
+def _granular(made: Instance, settings: RouteSettings) -> Instance:
+    return made if settings.granularity is None else round_answers_of(made, settings.granularity)
+
+
+def _gap(value: Any) -> float | None:
+    """The gap of the fallback; None: none was asked for, or the run is of an earlier version."""
+    if value is not None and (type(value) not in (int, float) or not value >= 0):
+        raise RunFolderError(
+            f"the run's fallback is {value!r:.80}, not a gap of at least 0: restore it from a copy"
+        )
+    return None if value is None else float(value)
 
 
 def _check_failures(settings: RouteSettings, made: Instance) -> None:

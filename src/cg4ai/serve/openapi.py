@@ -58,6 +58,14 @@ def describe_predictions() -> dict[str, Any]:
                 "additionalProperties": {"type": "array", "items": {"type": "string"}},
                 "description": "Of a router: the nodes of the path that each column is of.",
             },
+            "fallback": {
+                "type": "object",
+                "description": "Of a router: how many answers are its own, improved or solved.",
+            },
+            "drift": {
+                "type": "object",
+                "description": "Of a router, where rows lie outside its set: what they exceed.",
+            },
         },
     }
     return {
@@ -112,7 +120,8 @@ def _request() -> dict[str, Any]:
             "fallback": {
                 "type": ["number", "null"],
                 "minimum": 0,
-                "description": "Of a router: improve or solve rows whose proven gap is larger.",
+                "description": "Of a router: improve or solve rows whose proven gap is larger, and "
+                "solve those outside the set; null: neither. Without it the run decides.",
             },
         },
     }

@@ -109,7 +109,7 @@ class Service:
         self.folder = folder.absolute()
         self.limits = limits or ServeLimits()
         self.places = RequestSlots(self.limits)
-        self.metrics = Metrics(lambda: self.places.taken)
+        self.metrics = Metrics(lambda: self.places.taken, self.limits.drift_window)
         self.trouble = ""  # why the last reload failed
         self.current = load_run(self.folder)
         self._took_over()

@@ -30,7 +30,7 @@ from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import Validation
 from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.answers import PRICES, compute_stored_prices
+from cg4ai.routing.operate.answers import FALLBACK, PRICES, compute_stored_prices
 from cg4ai.routing.operate.link_failures import (
     Failure,
     ReducedInstance,
@@ -188,6 +188,8 @@ def _router(
         known = np.array(known)[:, left.arcs] if known else None
         seed = derive_seed(effort.seed, 0, "prices")
         router.about[PRICES] = compute_stored_prices(made, router, known, seed=seed)
+        if FALLBACK in whole.router.about:
+            router.about[FALLBACK] = whole.router.about[FALLBACK]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CERTIFICATE_FILE).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cg4ai.apps import format_excess
 from cg4ai.report import format_count
 from cg4ai.routing.demands.scaling import format_both
 
@@ -35,6 +36,7 @@ def describe_judged_traffic(found: Mapping[str, Any], factor: float | None = 1.0
     return [
         f"Learned from {format_count(found['earlier'], 'matrix')} ({first} to {last}), judged on "
         f"{format_count(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
+        *_drift(found),
         *_left_out(found),
         f"The best constant split keeps {format_both(found['level'], factor)} on the whole "
         f"set{worst}.",
@@ -58,6 +60,12 @@ def _inside(found: Mapping[str, Any]) -> str:
         f"{inside} of which ({found['inside']:.1%}) lie in the set. {others} outside: {outside} "
         f"{'it' if left == 1 else 'them'}."
     )
+
+
+def _drift(found: Mapping[str, Any]) -> list[str]:
+    """What later matrices outside the set exceed; older summaries do not say."""
+    words = format_excess(found.get("drift", {}))
+    return [f"Drift: {words}."] if words else []
 
 
 def _left_out(found: Mapping[str, Any]) -> list[str]:

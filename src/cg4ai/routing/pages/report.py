@@ -31,7 +31,12 @@ from cg4ai.routing.demands.scaling import (
 )
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.options import HISTORY
-from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
+from cg4ai.routing.pages.guarantees import (
+    describe_operation,
+    get_scope,
+    list_findings,
+    set_of,
+)
 from cg4ai.routing.pages.judged_traffic import OURS, describe_judged_traffic, make_rows
 from cg4ai.routing.prove.attack import FEASIBLE
 
@@ -96,11 +101,13 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
                 if "traffic" in summary
                 else ()
             ),
+            *describe_operation(summary),
             describe_closing(summary, describe_mixture(summary)),
         ),
         remarks=(*list_remarks(summary), *([] if saved is None else [OUTSIDE])),
         sections=chapters,
         trained=tuple(_trained(summary)),
+        explorable=HISTORY not in summary,
         blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
 
