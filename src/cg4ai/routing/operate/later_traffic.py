@@ -9,15 +9,17 @@ from typing import Any
 import numpy as np
 
 from cg4ai import Ensemble, clock
+from cg4ai.apps import summarise_drift
 from cg4ai.clock import Deadline, Review
 from cg4ai.data import Array, IntArray
 from cg4ai.routing.demands.history import MeasuredHistory
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
+from cg4ai.routing.demands.sets import measure_excess
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import use_shortest_paths
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS
+from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -63,6 +65,12 @@ class LaterComparison:
             "times": list(measured.times),
             "inside": float(self.inside.mean()),
             "silent": list(measured.silent),
+            "drift": summarise_drift(
+                ~self.inside,
+                measure_excess(
+                    instance.region, measured.later, instance.demand_names, instance.ends
+                ),
+            ),
             "elsewhere": measured.elsewhere,
             "partial": 0 if measured.partial is None else int(measured.partial.sum()),
             "level": instance.level,
@@ -148,7 +156,7 @@ class LaterComparison:
         before = np.concatenate([measured.earlier[-1:], measured.later])
         known = {
             "shortest paths (ECMP)": compute_shortest,
-            "best static split": make_static(lambda: best_static(instance, earlier).split),
+            STATIC: make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
             "previous optimum": make_guess(lambda at: before[at]),
         }
