@@ -6,7 +6,8 @@
 Every network is measured in a process of its own: all demands, shortest paths, default settings,
 one network trained for `--steps` steps. Each line says what was spent, and the most memory that was
 taken, up to the end of a part; the last one how far the network is from the optimum, with
-`--solved` vectors solved.
+`--solved` vectors solved. `--gains` has it answer loads by a number for each path, as networks too
+large for a matrix do.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import torch
 
 import cg4ai
 from cg4ai.routing import Recipe, instance, routing_settings, shielded_problem
+from cg4ai.routing.train import effort
 
 COLUMNS = "| network | demands | paths | links | part | processor s | peak MB |"
 
 
-def measure(given: str, *, paths: int, steps: int, solved: int) -> None:
+def measure(given: str, *, paths: int, steps: int, solved: int, seed: int, gains: bool) -> None:
     """One network, as NETWORK or NETWORK:DEMAND_FILE; prints lines of a table."""
     torch.set_num_threads(1)
     network, _, demand_file = given.partition(":")
@@ -34,12 +36,15 @@ def measure(given: str, *, paths: int, steps: int, solved: int) -> None:
     sizes = f"{len(made.demand_max):,} | {len(made.path_demand):,} | {len(made.arcs)}"
     known = f"| {Path(network).stem} | {sizes}"
 
+    if gains:
+        effort.MOST_FEEDBACK = 0
+
     def show(part: str) -> None:
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(f"{known} | {part} | {time.process_time():.1f} | {memory:,} |", flush=True)
 
     show("instance")
-    recipe = Recipe(first_steps=steps, rounds=1)
+    recipe = Recipe(first_steps=steps, rounds=1, seed=seed)
     problem = shielded_problem(made, recipe)
     show("problem")
     result = cg4ai.solve(problem, routing_settings(made, recipe, joint=True))
@@ -58,14 +63,17 @@ def main() -> None:
     parser.add_argument("--paths", type=int, default=3)
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--solved", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gains", action="store_true")
     parser.add_argument("--here", action="store_true", help="in this process, without a header")
     asked = parser.parse_args()
+    given = {name: getattr(asked, name) for name in ("paths", "steps", "solved", "seed")}
     if asked.here:
         for one in asked.networks:
-            measure(one, paths=asked.paths, steps=asked.steps, solved=asked.solved)
+            measure(one, gains=asked.gains, **given)
         return
     print(COLUMNS)
-    options = [f"--{name}={getattr(asked, name)}" for name in ("paths", "steps", "solved")]
+    options = [f"--{name}={value}" for name, value in given.items()] + ["--gains"] * asked.gains
     for one in asked.networks:
         subprocess.run([sys.executable, __file__, one, "--here", *options], check=False)
 

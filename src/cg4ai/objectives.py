@@ -432,6 +432,10 @@ class Epigraph:
     variable t_s and lazily added rows `t_s - piece(mixture at x_s) >= 0`. `tail` adds inputs at
     which the mixture is much worse than it need be. `groups` (n,) are kinds of scenarios, numbered
     from 0: what `prune` gives up for fewer members is then bounded in each of them.
+
+    Pieces read the inputs, unless there are `targets` (n, k): what they read in place of the input
+    of the same row, which members do not see, such as what follows the input. A sampler then gives
+    inputs and targets side by side, (count, d + k).
     """
 
     inputs: Array
@@ -441,28 +445,56 @@ class Epigraph:
     tail: Tail | None = None
     least: float | None = None  # a lower bound of the mean over `inputs`, where a better is known
     groups: IntArray | None = None
+    targets: Array | None = None
 
     kind: Literal["epigraph"] = "epigraph"
 
     labels: ClassVar[None] = None
     sums_over_outputs: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if self.targets is None:
+            return
+        if self.targets.ndim != 2 or len(self.targets) != len(self.inputs):
+            raise InvalidInput(
+                f"targets of {len(self.inputs)} inputs have shape ({len(self.inputs)}, k), got "
+                f"{self.targets.shape}",
+                code="shape",
+            )
+        if self.tail is not None:
+            raise InvalidInput(
+                "a tail finds inputs and knows no targets of them; leave out one of the two",
+                code="conflict",
+            )
+
+    @property
+    def read(self) -> Array:
+        """(n, d) or (n, k): what the pieces read at each of `inputs`."""
+        return self.inputs if self.targets is None else self.targets
+
     def value(self, batch: Batch, outputs: Tensor) -> Tensor:
         """Of a mixture: the mean largest piece, or its sum with the batch's weights (n,)."""
-        largest = self.pieces.values(batch.inputs, outputs).amax(-1)
+        read = batch.inputs if batch.targets is None else batch.targets
+        largest = self.pieces.values(read, outputs).amax(-1)
         return largest.mean(-1) if batch.weights is None else largest @ batch.weights
 
     def batch(
         self, size: int | None, generator: torch.Generator, *, device: str, dtype: torch.dtype
     ) -> Batch:
+        y = None if self.targets is None else torch.as_tensor(self.targets)
         if size is None:
             x = torch.as_tensor(self.inputs)
         elif self.sampler is not None:
             x = self.sampler(size, generator)
+            if y is not None:
+                own = self.inputs.shape[1]
+                x, y = x[:, :own], x[:, own:]
         else:
             pick = torch.randint(len(self.inputs), (size,), generator=generator)
             x = torch.as_tensor(self.inputs)[pick]
-        return Batch(x.to(device=device, dtype=dtype), None, None)
+            y = None if y is None else y[pick]
+        read = None if y is None else y.to(device=device, dtype=dtype)
+        return Batch(x.to(device=device, dtype=dtype), read, None)
 
 
 AnyObjective = Supervised | Epigraph

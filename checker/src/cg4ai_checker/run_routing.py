@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from cg4ai_checker.run_folder import Shipped
 
 
+HISTORY = "history"  # what a router says that reads the last matrices and splits the next
 NETWORK: dict[str, Check] = {
     "arcs": each(pair_of(text, text)),
     "paths": each(each(text)),
@@ -126,6 +127,8 @@ def all_routed(claim: Claim, shipped: Shipped, folder: str) -> list[str]:
 
 def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> str:
     """A routing run says what its network is: are the rules its capacities, over its demands?"""
+    if HISTORY in about:
+        return _compare_largest_loads(claim, about, folder)
     try:
         links = len(links_of(about))
         slopes = {
@@ -157,6 +160,53 @@ def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> s
             f"the rules or the region are not the network's that {folder} describes", code="altered"
         )
     return "The rules are the capacities of the network stored there, over its demands."
+
+
+def _compare_largest_loads(claim: Claim, about: Mapping[str, Any], folder: str) -> str:
+    """Of a router that does not read the demands that it splits: are the rules its capacities?
+
+    Shares s >= 0 load a link most, over all vectors of a box, where all demands are largest: to the
+    sum of s times largest demand over capacity. So the rules are about the shares alone, with
+    these numbers as coefficients, whatever the inputs are; and what holds on the box around a
+    set holds on the set.
+    """
+    try:
+        length = about[HISTORY]["length"]
+        integer(length, "the length of the history")
+        upper = demand_set(about)["upper"]
+        loads = np.zeros((len(links_of(about)), len(about["paths"])))
+        for path, own in enumerate(links_on_paths(about)):
+            for link in own:
+                largest = upper[about["path_demand"][path]]
+                loads[link, path] = largest / about["capacity"][link]
+        named = named_by_ends(about)
+    except (*DAMAGED, ZeroDivisionError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Unreadable(
+            f"the ensemble in {folder} does not say what its network is: {error}"
+        ) from error
+    same = (
+        claim.totals is None
+        and not len(claim.slope_value)
+        and np.array_equal(claim.constant, loads)
+        and bool((upper >= 0).all())
+        and bool((np.array(about["capacity"]) > 0).all())
+        and length >= 1
+        and named
+        and claim.plain.all()
+        and len(claim.limit) == len(loads)
+        and (claim.limit <= 1).all()
+    )
+    if not same:
+        raise Rejected(
+            f"the rules are not the capacities that {folder} describes, at its largest demands",
+            code="altered",
+        )
+    return (
+        "The rules are the capacities of the network stored there at its largest demands, whatever "
+        "matrices were read: no vector of its set loads a link more."
+    )
 
 
 def compare_ratio(claim: RatioClaim, shipped: Shipped, folder: str) -> list[str]:

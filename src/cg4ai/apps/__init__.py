@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
+    from cg4ai.apps.predictions import TIME
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -80,6 +81,7 @@ else:
                 "complete",
                 "load_trained",
             ],
+            "cg4ai.apps.predictions": ["TIME"],
             "cg4ai.apps.protocol": [
                 "Answers",
                 "Application",
@@ -125,6 +127,7 @@ __all__ = [
     "NOTES",
     "PATH_SOURCE",
     "POSITIONS",
+    "TIME",
     "Answers",
     "Application",
     "CheckedSettings",

@@ -7,7 +7,7 @@ import hashlib
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,10 @@ class CsvTable:
 
     def __len__(self) -> int:
         return len(self.cells)
+
+    def drop_first(self, count: int) -> CsvTable:
+        """The rows after the first `count`, with the lines that they stand on."""
+        return replace(self, cells=self.cells[count:], lines=self.lines[count:])
 
     def format_line(self, row: int) -> str:
         """`line 3`: where a row stands."""

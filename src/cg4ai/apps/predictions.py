@@ -25,13 +25,14 @@ from cg4ai.apps.protocol import Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.report.tables import json_text
 from cg4ai.runs.files import read_bytes
 
 OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
 IMPROVED, SOLVED = "improved", "solved"
+TIME, AFTER, WINDOW = "time", "after", "rows in the window"  # of runs that read windows of rows
 TOGETHER = 64  # rows that are improved or solved before it is asked whether to go on
 
 Row = Mapping[str, Any]
@@ -110,12 +111,16 @@ class RunPredictor:
         *,
         count_moved: bool = False,
         pause: Pause = lambda: None,
+        before: int = 0,
     ) -> Predictions:
         """The answers for a table.
 
-        `pause` is called between steps, and may raise to give up.
+        `pause` is called between steps, and may raise to give up. The first `before` rows are not
+        answered: they only precede the others, for a run that reads windows of rows.
         """
-        inputs = self.described.inputs(table)
+        inputs = self.described.inputs(table)[before:]
+        known = np.arange(before + 1, len(table) + 1)
+        table = table.drop_first(before)
         outside = self.described.outside(inputs)
         missed: list[str] = []
         if outside.any():
@@ -127,11 +132,22 @@ class RunPredictor:
         pause()
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows, theta = self._rows(table, inputs, asked, pause, theta=count_moved)
+            rows, theta = self._rows(table, inputs, asked, pause, known, count_moved=count_moved)
         moved = int((theta > 0).sum()) if count_moved else None
         asks = asked.explain and asked.fallback is None
-        note = self.described.unproven if asks else ""
+        notes = [self._note_short(known), self.described.unproven if asks else ""]
+        note = "; ".join(filter(None, notes))
         return Predictions(rows, outside, warning, moved, note, *self._paths)
+
+    def _note_short(self, known: IntArray) -> str:
+        """What is said of rows that have no whole window yet; empty where all have one."""
+        window, short = self.described.window, int((known < self.described.window).sum())
+        if not short:
+            return ""
+        return (
+            f"{short} of {len(known)} rows come before {window} are known: they are answered by "
+            "the fixed split that fits the whole set"
+        )
 
     def _rows(
         self,
@@ -139,28 +155,38 @@ class RunPredictor:
         inputs: Array,
         asked: PredictionOptions,
         pause: Pause,
+        known: IntArray,
         *,
-        theta: bool,
+        count_moved: bool,
     ) -> tuple[Sequence[Row], Array]:
-        """The rows, and how far a shield moved each of them, where that is asked for."""
+        """The rows, and how far a shield moved each of them, where that is asked for.
+
+        `known` (n,): of a run that reads windows, how many rows there are up to each.
+        """
         found: Any = (
             self.ensemble.predict(inputs, explain=True, outside="ignore")
             if asked.explain
-            else self.ensemble.evaluate(inputs, theta=theta)
+            else self.ensemble.evaluate(inputs, theta=count_moved)
         )
-        outputs = found.outputs
+        window = self.described.window
+        outputs, theta = found.outputs, found.theta
+        if (short := known < window).any():
+            outputs = np.where(short[:, None], self.described.first_answer, outputs)
+            theta = np.where(short, 1.0, theta)
         pause()
         compared: Sequence[Row] = ()
         if asked.explain or asked.fallback is not None:
             outputs, compared = self._compared(inputs, outputs, asked.fallback, pause)
         rows = self.described.predictions(inputs, outputs, details=asked.details)
+        if window:
+            rows = join_rows(_describe_windows(table, np.minimum(known, window)), rows)
         if asked.explain:
             pause()
-            stated = replace(found, outputs=outputs)
+            stated = replace(found, outputs=outputs, theta=theta)
             rows = join_rows(
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
-        return join_rows(rows, compared) if compared else rows, found.theta
+        return join_rows(rows, compared) if compared else rows, theta
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -207,6 +233,15 @@ class RunPredictor:
         lines = zip(*columns.values(), strict=True)
         rows: list[Row] = [dict(zip(columns, line, strict=True)) for line in lines]
         return np.concatenate([part.splits for part in parts]), rows
+
+
+def _describe_windows(table: CsvTable, known: IntArray) -> list[Row]:
+    """After which time an answer is for the next step, where that is given, and by how many."""
+    rows: list[dict[str, Any]] = [{WINDOW: one} for one in known.tolist()]
+    if TIME not in table.names:
+        return list(rows)
+    times = table.cells_of(TIME)
+    return [{AFTER: time, **row} for time, row in zip(times, rows, strict=True)]
 
 
 def _digest(folder: Path) -> str:

@@ -230,7 +230,22 @@ class Answers:
 
 
 class TrainedDefaults:
-    """What a finished run answers where its application knows no optimum and no agents."""
+    """What a finished run answers that knows no optimum and no agents, and reads row by row."""
+
+    @property
+    def window(self) -> int:
+        return 0
+
+    @property
+    def first_answer(self) -> Array:
+        return np.zeros(0)
+
+    def read_history(self, file: Path) -> CsvTable:
+        raise InvalidInput(
+            "this run does not read successive matrices: leave out --history, which is for runs "
+            "of cg4ai route --history",
+            code="unsupported",
+        )
 
     @property
     def paths(self) -> Mapping[str, Sequence[str]]:
@@ -252,6 +267,23 @@ class TrainedDefaults:
 
 class TrainedModel(Protocol):
     """A finished run as commands ask it, whatever the application; see `TrainedDefaults`."""
+
+    @property
+    def window(self) -> int:
+        """How many rows, up to its own, an answer needs of a table in order of time; 0: its own.
+
+        The first rows, which have fewer, are answered by `first_answer`.
+        """
+        ...
+
+    @property
+    def first_answer(self) -> Array:
+        """(r,): of what reads windows, what is answered until there is one."""
+        ...
+
+    def read_history(self, file: Path) -> CsvTable:
+        """The rows in order of time that a file of measurements holds."""
+        ...
 
     @property
     def paths(self) -> Mapping[str, Sequence[str]]:

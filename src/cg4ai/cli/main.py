@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+import cg4ai.routing  # noqa: F401 - registers it, for the commands that read runs of routers
 from cg4ai.cli.program import Command, add_commands, new_program, run_commands, run_guarded
 
 EXAMPLES = {

@@ -59,6 +59,14 @@ def predict(
             help="Routers: improve or solve rows whose proven gap to the optimum is larger.",
         ),
     ] = None,
+    history: Annotated[
+        bool,
+        typer.Option(
+            "--history",
+            help="Routers of --history: DATA is a traffic file; answer for the step after each "
+            "whole window.",
+        ),
+    ] = False,
     failed: Annotated[
         str | None,
         typer.Option(
@@ -80,11 +88,16 @@ def predict(
     those of docs/guarantees.md, or "unverified" or "violated". For a router it also adds a proven
     upper bound of the relative gap to the optimum.
 
+    A router that reads a history takes rows in order of time and answers each for the step after
+    it. --history reads the formats of cg4ai route --traffic instead, e.g.
+    cg4ai predict RUN matrices.npz --history --output splits.csv
+
     --failed answers with the router of a failure that cg4ai failures has studied. Paths over failed
     links have no column then.
     """
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
     from cg4ai.apps.predictions import PredictionOptions, RunPredictor
+    from cg4ai.errors import InvalidInput
     from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
 
@@ -93,9 +106,21 @@ def predict(
 
         folder = failed_folder(folder, failed)
     predictor = RunPredictor.from_folder(folder)
-    piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
+    if history:
+        table = predictor.described.read_history(data)
+        window = predictor.described.window
+        if len(table) < window:
+            raise InvalidInput(
+                f"{data} holds {len(table)} matrices, and the run reads the last {window}: give as "
+                "many at least",
+                code="range",
+            )
+        before = window - 1
+    else:
+        piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
+        table, before = read_table(data, piped), 0
     asked = PredictionOptions(details, explain, refuse_outside, fallback)
-    found = predictor.predict(read_table(data, piped), asked)
+    found = predictor.predict(table, asked, before=before)
     for text in (found.warning, found.note):
         if text:
             print(f"warning: {text}", file=sys.stderr)

@@ -16,8 +16,9 @@ TOLERANCE = 1e-7
 class Scenarios:
     """Which pieces the master has of each scenario, and what every column gives there.
 
-    `inputs` (s, d); `levels` (s,) are what a scenario's largest piece may reach at no cost, the
-    floor for the objective's own; `outputs` (columns, s, r) are the columns' in all outputs.
+    `inputs` (s, d), and `read` what pieces read there; `levels` (s,) are what a scenario's largest
+    piece may reach at no cost, the floor for the objective's own; `outputs` (columns, s, r) are the
+    columns' in all outputs.
     """
 
     def __init__(self, objective: Epigraph, device: str) -> None:
@@ -25,6 +26,7 @@ class Scenarios:
         self.device = device
         self.own = len(objective.inputs)
         self.inputs = objective.inputs
+        self.read = objective.read
         self.levels = np.full(self.own, float(objective.floor))
         self.in_master = np.zeros((self.own, objective.pieces.count), bool)
         self.outputs: Tensor | None = None
@@ -43,6 +45,7 @@ class Scenarios:
     def extend(self, inputs: Array, levels: Array, outputs: Tensor | None) -> None:
         """More scenarios, with the outputs (columns, k, r) of all columns there."""
         self.inputs = np.concatenate([self.inputs, inputs])
+        self.read = self.inputs  # an objective with targets has no tail
         self.levels = np.concatenate([self.levels, levels])
         none = np.zeros((len(inputs), self.in_master.shape[1]), bool)
         self.in_master = np.concatenate([self.in_master, none])
@@ -84,8 +87,8 @@ class Scenarios:
         mixing = torch.as_tensor(weights, device=self.device)
         used = torch.nonzero(mixing).squeeze(1)
         mixture = torch.einsum("m,mnr->nr", mixing[used], self.outputs[used])
-        inputs = torch.as_tensor(self.inputs, device=self.device)
-        return np.asarray(self.objective.pieces.values(inputs, mixture).cpu().numpy())
+        read = torch.as_tensor(self.read, device=self.device)
+        return np.asarray(self.objective.pieces.values(read, mixture).cpu().numpy())
 
     def rows(self, scenarios: IntArray, which: IntArray) -> LinearRows:
         """Rows `t_s - piece >= floor - level` without the variable, which the master adds."""
@@ -93,7 +96,7 @@ class Scenarios:
         return LinearRows(
             requirement=-1,
             inputs=inputs,
-            coefficients=-self.objective.pieces.coefficients(inputs, which),
+            coefficients=-self.objective.pieces.coefficients(self.read[scenarios], which),
             bounds=self.objective.floor - self.levels[scenarios],
             index=np.arange(len(scenarios)),
             origin=np.stack([scenarios, which], axis=1),

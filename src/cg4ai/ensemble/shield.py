@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -264,7 +264,9 @@ def find_shield_check(ensemble: Ensemble, requirement: Requirement) -> AnchorChe
     """How it is known that a shield keeps the requirement everywhere; None if it is not."""
     if not isinstance(requirement.region, Region) or not ensemble.guards:
         return None
-    check = find_anchor_checks(ensemble).get(guard_of(requirement, ensemble.output_size).key)
+    checks, guard = find_anchor_checks(ensemble), guard_of(requirement, ensemble.output_size)
+    # a guard that acts everywhere keeps the rule in its region, too
+    check = checks.get(guard.key) or checks.get(replace(guard, everywhere=True).key)
     return check if check is not None and check.exact else None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from cg4ai.data.arrays import is_traced
 from cg4ai.errors import InvalidInput
 
 OUTPUT_DTYPES = (torch.float32, torch.float64)
@@ -64,7 +65,8 @@ class RuleLayer(nn.Module, ABC):
         given = y.reshape(-1, y.shape[-1]) if y.ndim != 2 else y
         inputs = None
         if x is not None and self.input_size:
-            inputs = x if x.ndim == y.ndim == 2 else x.expand(*y.shape[:-1], x.shape[-1])
+            alike = x.ndim == y.ndim == 2 and (is_traced() or len(x) == len(y))
+            inputs = x if alike else x.expand(*y.shape[:-1], x.shape[-1])
             inputs = inputs.reshape(-1, x.shape[-1]) if inputs.ndim != 2 else inputs
         dtype = y.dtype if y.dtype in OUTPUT_DTYPES else torch.float32
         with _in_full(y.device):
@@ -73,6 +75,13 @@ class RuleLayer(nn.Module, ABC):
 
     def _check(self, y: Tensor, x: Tensor | None) -> None:
         name = type(self).__name__
+        for given in (y, x):
+            if given is not None and not isinstance(given, Tensor):
+                raise InvalidInput(
+                    f"{name} takes tensors of torch, got {type(given).__name__}; use "
+                    "torch.as_tensor(...)",
+                    code="type",
+                )
         if not y.is_floating_point():
             raise InvalidInput(
                 f"{name} takes numbers in floating point, got {y.dtype}; use y.float()", code="type"
@@ -86,9 +95,17 @@ class RuleLayer(nn.Module, ABC):
                 "or put it into a SequentialWithInput",
                 code="missing-argument",
             )
-        if x is not None and self.input_size and int(x.shape[-1]) != self.input_size:
+        if x is None or not self.input_size:
+            return
+        if x.ndim < 1 or int(x.shape[-1]) != self.input_size:
             raise InvalidInput(
                 f"{name} takes inputs x (..., {self.input_size}), got {tuple(x.shape)}",
+                code="shape",
+            )
+        if not is_traced() and not _repeats_to(x.shape[:-1], y.shape[:-1]):
+            raise InvalidInput(
+                f"{name} takes an input x for every y, or fewer that are repeated, got x "
+                f"{tuple(x.shape)} and y {tuple(y.shape)}",
                 code="shape",
             )
 
@@ -189,3 +206,11 @@ def _in_full(device: torch.device) -> Iterator[None]:
         return
     with torch.autocast(device.type, enabled=False):
         yield
+
+
+def _repeats_to(given: torch.Size, wanted: torch.Size) -> bool:
+    """Whether axes are those wanted, or fewer, or of size 1."""
+    last = wanted[len(wanted) - len(given) :]
+    return len(given) <= len(wanted) and all(
+        size in (1, other) for size, other in zip(given, last, strict=True)
+    )

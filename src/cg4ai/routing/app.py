@@ -18,6 +18,7 @@ from cg4ai import Ensemble, Problem, Settings, clock, runs, solve
 from cg4ai.apps import (
     Evaluation,
     Solver,
+    TrainedModel,
     TrainingOutcome,
     TrainingTask,
     describe_mixture,
@@ -34,7 +35,7 @@ from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance, instance
 from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
-from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO
+from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
@@ -58,6 +59,7 @@ from cg4ai.routing.train.utilisation import PathCost
 from cg4ai.runs import Run
 
 if TYPE_CHECKING:
+    from cg4ai.routing.demands.history import MeasuredHistory
     from cg4ai.routing.demands.measured import MeasuredTraffic
     from cg4ai.routing.prove.ratio import RatioAnchor
 
@@ -67,11 +69,15 @@ WITH_BASELINE = 0.6  # of a time limit for what comes after training: plain netw
 
 @dataclass(frozen=True)
 class RoutingPreparation:
-    """What was asked for, the instance it is about, and measured traffic where there is some."""
+    """What was asked for, the instance it is about, and measured traffic where there is some.
+
+    `history`: the windows of it, where the router is to split the next matrix by the last ones.
+    """
 
     settings: RouteSettings
     instance: Instance
     measured: MeasuredTraffic | None = None
+    history: MeasuredHistory | None = None
 
     @cached_property
     def ratio(self) -> RatioAnchor | None:
@@ -180,14 +186,22 @@ class Routing:
                 disjoint_pairs=settings.failures is not None,
                 cover=settings.cover,
                 headroom=settings.headroom,
-                hose=not settings.no_hose,
+                # splits for an unknown matrix are kept within capacities at the corner of a box
+                hose=not settings.no_hose and settings.history is None,
                 least=settings.min_demand,
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
         _check_failures(settings, made)
         refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
-        return RoutingPreparation(settings, made, measured)
+        if settings.history is None:
+            return RoutingPreparation(settings, made, measured)
+        from cg4ai.routing.demands.history import MeasuredHistory, note_history
+
+        history = MeasuredHistory.from_traffic(made, earlier, later, length=settings.history)
+        if described is None:
+            made = note_history(made, history, hose=not settings.no_hose)
+        return RoutingPreparation(settings, made, measured, history)
 
     def _instance(self, settings: RouteSettings) -> Instance:
         return instance(
@@ -207,11 +221,13 @@ class Routing:
         )
 
     def describe(self, prepared: RoutingPreparation) -> dict[str, Any]:
-        return describe_instance(prepared.instance)
+        history = prepared.history
+        windows = {} if history is None else {HISTORY: {"length": history.length}}
+        return describe_instance(prepared.instance) | windows
 
     def problem(self, prepared: RoutingPreparation) -> TrainingTask:
         problem, settings = self.training(prepared)
-        asked, demands = prepared.settings, len(prepared.instance.demand_max)
+        asked, demands = _fill_defaults(prepared), len(prepared.instance.demand_max)
         settings = replace(settings, n_jobs=asked.jobs)
         recipe: Recipe = asked.fill_defaults(demands, joint=asked.joint)
         solver: Solver = solve_plainly
@@ -255,7 +271,7 @@ class Routing:
 
     def training(self, prepared: RoutingPreparation) -> tuple[Problem, Settings]:
         """The problem and how the loop is to solve it; an experiment may have another."""
-        asked = prepared.settings
+        asked = _fill_defaults(prepared)
         settings = routing_settings(
             prepared.instance,
             asked,
@@ -264,6 +280,10 @@ class Routing:
             joint=asked.joint,
         )
         settings = replace(settings, single_model=asked.single_model)
+        if prepared.history is not None:
+            from cg4ai.routing.train.history_problem import history_problem
+
+            return history_problem(prepared.instance, prepared.history, asked), settings
         if prepared.measured is not None:
             from cg4ai.routing.train.traffic_problem import traffic_problem
 
@@ -294,7 +314,8 @@ class Routing:
         run: Run | None,
     ) -> TrainingOutcome:
         made, asked, router = prepared.instance, prepared.settings, solved.result.ensemble
-        if asked.objective != "cost":  # its optimum is another
+        # by path cost the optimum is another, and of a matrix to come none is known
+        if asked.objective != "cost" and prepared.history is None:
             router.about[PRICES] = compute_stored_prices(
                 made,
                 router,
@@ -312,14 +333,19 @@ class Routing:
         if (
             asked.joint and asked.guarantee != "attacked"
         ):  # its rule is no row of the master, but has its region
-            rule = capacity(made, asked)
+            stated = None
+            if prepared.history is not None:
+                from cg4ai.routing.train.history_problem import capacity_of_splits
+
+                stated = capacity_of_splits(made)
+            rule = stated or capacity(made, asked)
             record_regions(router, (rule,), inputs=task.problem.objective.inputs)
             shielded = asked.guarantee == "shielded"
             if run is not None and shielded and describe_unproven(made) is None:
                 from cg4ai.routing.prove.guarantee import write_shield_proof
 
                 router.about.update(describe_mixture(self, prepared))
-                written |= write_shield_proof(run.folder, made, router)
+                written |= write_shield_proof(run.folder, made, router, stated)
                 refused = not written
             if prepared.ratio is not None and shielded:
                 from cg4ai.routing.prove.ratio_proof import write_ratio
@@ -337,6 +363,8 @@ class Routing:
     ) -> Evaluation:
         made, asked, result = prepared.instance, prepared.settings, solved.result
         measured = prepared.measured
+        if prepared.history is not None:
+            return self._evaluate_history(prepared, task, solved, review)
         later = None
         if measured is not None:  # plain networks are measured on the traffic instead
             from cg4ai.routing.operate.later_traffic import LaterComparison
@@ -373,18 +401,41 @@ class Routing:
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
             kept &= is_ratio_kept(summary)
-        factor = made.capacity_factor
-        if factor is not None and factor != 1.0:
-            summary[REAL] = real_figures(summary, factor)
-            arrays[FACTOR] = np.array([factor])  # of all utilisations among the arrays
-        return Evaluation(finite(summary), kept, arrays)
+        return _with_real_figures(made, summary, arrays, kept=kept)
+
+    def _evaluate_history(
+        self,
+        prepared: RoutingPreparation,
+        task: TrainingTask,
+        solved: TrainingOutcome,
+        review: Review,
+    ) -> Evaluation:
+        from cg4ai.routing.operate.later_history import evaluate_history
+
+        assert prepared.measured is not None
+        assert prepared.history is not None
+        found = evaluate_history(
+            prepared.instance,
+            prepared.settings,
+            task.problem,
+            solved.result,
+            measured=prepared.measured,
+            history=prepared.history,
+            review=review,
+        )
+        summary = found.summary | dict(solved.written)
+        return _with_real_figures(prepared.instance, summary, found.arrays, kept=found.kept)
 
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
-    ) -> Router:
+    ) -> TrainedModel:
         from cg4ai.routing.train.agents import find_budgets
 
         made = restore_instance(description, from_traffic=settings.get("traffic") is not None)
+        if HISTORY in description:
+            from cg4ai.routing.operate.history_router import restore_history_router
+
+            return restore_history_router(made, description[HISTORY], ensemble)
         sizes = (len(made.demand_names), len(made.paths))
         if sizes != (ensemble.input_size, ensemble.output_size):
             raise RunFolderError(
@@ -401,6 +452,26 @@ class Routing:
         from cg4ai.routing.pages.report import make_routing_story
 
         return make_routing_story(summary, saved)
+
+
+def _fill_defaults(prepared: RoutingPreparation) -> RouteSettings:
+    """The settings, with the usual of a router that reads a history."""
+    if prepared.history is None:
+        return prepared.settings
+    from cg4ai.routing.train.history_problem import fill_history_defaults
+
+    return fill_history_defaults(prepared.settings)
+
+
+def _with_real_figures(
+    made: Instance, summary: dict[str, Any], arrays: Mapping[str, Array], *, kept: bool
+) -> Evaluation:
+    """The evaluation, with what utilisations of counted capacities are of the real ones."""
+    factor, own = made.capacity_factor, dict(arrays)
+    if factor is not None and factor != 1.0:
+        summary[REAL] = real_figures(summary, factor)
+        own[FACTOR] = np.array([factor])  # of all utilisations among the arrays
+    return Evaluation(finite(summary), kept, own)
 
 
 def _bound(made: Instance, prices: Any) -> LowerBound | None:

@@ -90,7 +90,7 @@ def evaluate(
         known = _shielded(instance, ensemble, worst, seed=seed)
     else:
         known = _audited(result) if searched else _at_corners(instance, ensemble, worst)
-    summary = {**_about(instance, settings, problem, result), **known}
+    summary = {**describe_run(instance, settings, problem, result), **known}
     arrays: dict[str, Array] = {}
     # even its smallest portion takes about as long as the search that training ended with
     needed = result.ending.audits_s
@@ -162,7 +162,7 @@ def evaluate(
         more, drawn = _beside(instance, settings, ensemble, plain, validation, whole)
         summary |= more
         arrays |= drawn
-    return _concluded(summary, arrays, worst)
+    return conclude_evaluation(summary, arrays, worst)
 
 
 def evaluate_further(
@@ -172,10 +172,10 @@ def evaluate_further(
     worst = WorstLoads(instance)
     worst.merge_loads(found.arrays["link_worst"], found.arrays.get("worst_vector"))
     worst.update(vectors, ensemble.predict(vectors, outside="ignore"))
-    return _concluded(dict(found.summary), dict(found.arrays), worst)
+    return conclude_evaluation(dict(found.summary), dict(found.arrays), worst)
 
 
-def _concluded(
+def conclude_evaluation(
     summary: dict[str, Any], arrays: Mapping[str, Array], worst: WorstLoads
 ) -> Evaluation:
     """With the worst utilisation of all that was looked at."""
@@ -283,7 +283,7 @@ def _beside_network(
     return {"network_optimum": found.to_summary()}
 
 
-def _about(
+def describe_run(
     instance: Instance, settings: RouteSettings, problem: Problem, result: Result
 ) -> dict[str, Any]:
     """What was trained, for what, and out of what the mixture is made."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from cg4ai.errors import InvalidInput
 
+HISTORY = "history"  # in descriptions and summaries: what is said of windows
 ALL = 0  # demands: every one that there is
 AUTO = 0.0  # ratio: the least that the cells reach
 CAPACITIES_AUTO = "auto"  # scale_capacities: what the load asks for

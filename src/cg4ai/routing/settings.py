@@ -247,6 +247,12 @@ class RouteSettings(Recipe):
         check=lambda value: "" if value is None else factor_fault(value),
         metavar="FACTOR|auto",
     )
+    history: int | None = setting(
+        None,
+        "With --traffic: read the last W matrices and split the next, which is not known then.",
+        least=1,
+        metavar="W",
+    )
     failures: str | None = setting(
         None,
         "Then study failures: single, links such as A-B,C-D, or a .csv or .json file; needs --out.",
@@ -395,7 +401,12 @@ class RouteSettings(Recipe):
                 "scale_capacities is about traffic: without it demands are scaled to the load, and "
                 "capacities are as given; leave it out"
             )
-            return [wrong] * changed + [alone] * (self.scale_capacities is not None)
+            unread = "history is of measured traffic: give --traffic, or leave out history"
+            return [
+                *[wrong] * changed,
+                *[alone] * (self.scale_capacities is not None),
+                *[unread] * (self.history is not None),
+            ]
         faults = [
             f"{name} is fitted to the traffic; leave it out"
             for name in ("demand_file", "hose", "budget")
@@ -412,6 +423,11 @@ class RouteSettings(Recipe):
             faults.append(
                 "traffic is learned from by networks behind a shield that see all demands, for the "
                 f"mlu; leave out {', '.join(others)}"
+            )
+        if self.history is not None and self.failures is not None:
+            faults.append(
+                "failures are studied for routers that know their demands; leave out failures or "
+                "history"
             )
         return faults
 

@@ -32,7 +32,6 @@ from cg4ai.rules.rows import LinearRows, region_origin
 if TYPE_CHECKING:
     from cg4ai.rules.requirement import Requirement
 
-SIZED_AT_ONCE = 2**24  # terms of rules whose sizes are held at once
 AIM = 1e-12  # how far inside a bound a restored output aims, relative to `Guard.scale`
 # what the normal form consists of, in the order in which it is digested
 ARRAYS = {
@@ -332,10 +331,9 @@ class AffineRules(NormalFormDefaults):
 
     def pick(self, which: Tensor, like: Tensor) -> SlackOfSome:
         own = self._on(like)
-        limit = own.limit.index_select(-1, which)
-        tilt, fixed = (
-            None if one is None else one.index_select(-1, which) for one in (own.tilt, own.fixed)
-        )
+        limit = own.limit.index_select(0, which)
+        tilt = None if own.tilt is None else own.tilt.index_select(1, which)
+        fixed = None if own.fixed is None else own.fixed.index_select(1, which)
 
         def compute_slack(inputs: Tensor, outputs: Tensor) -> Tensor:
             bound = limit if tilt is None else limit + inputs @ tilt
@@ -381,11 +379,7 @@ class AffineRules(NormalFormDefaults):
         """(n, d), (n, r) -> (n, L): the sum of the sizes of a rule's terms, by which it rounds."""
         x, y = np.abs(inputs), np.abs(outputs)
         size = y @ np.abs(self.constant).T
-        step = max(1, SIZED_AT_ONCE // max(1, len(self.value)))
-        for first in range(0, len(x), step):
-            near = slice(first, first + step)
-            terms = np.abs(self.value) * x[near, self.input] * y[near, self.output]
-            np.add.at(size[near].T, self.rule, terms.T)
+        np.add.at(size.T, self.rule, (np.abs(self.value) * x[:, self.input] * y[:, self.output]).T)
         each = np.abs(self.limit) + x @ np.abs(self.tilt).T
         return np.asarray(size + each[:, self.pieces].max(axis=-1))
 
@@ -458,7 +452,7 @@ class AffineRules(NormalFormDefaults):
 
     def worst(self, outputs: Array, region: Region) -> WorstSlack:
         """For constant outputs (r,): as `worst_affine`, always in closed form."""
-        return self._find_worst(np.zeros((len(self), self.input_size)), outputs, region)
+        return self.worst_affine(np.zeros((self.output_size, self.input_size)), outputs, region)
 
     def closed_form(self, slopes: Array) -> NDArray[np.bool_]:
         """(L,): which rules have values affine in x for outputs `slopes @ x + constant`.
@@ -485,10 +479,7 @@ class AffineRules(NormalFormDefaults):
                 "outputs, or a rule with constant coefficients",
                 code="unsupported",
             )
-        return self._find_worst(self.constant @ slopes, offsets, region)
-
-    def _find_worst(self, rising: Array, offsets: Array, region: Region) -> WorstSlack:
-        """`rising` (L, d): by what constant coefficients of outputs that move with x rise."""
+        rising = self.constant @ slopes
         np.add.at(rising, (self.rule, self.input), self.value * offsets[self.output])
         start = self.limit - (self.constant @ offsets)[self.piece]
         tilt = self.tilt - rising[self.piece]  # the slack of each piece is start + tilt . x

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.predictions import RunPredictor
+from cg4ai.apps.predictions import TIME, RunPredictor
 from cg4ai.clock import Deadline
 from cg4ai.errors import Cg4aiError
 from cg4ai.report.card import ModelCard, card_of
@@ -59,6 +59,49 @@ def load_run(folder: Path) -> LoadedRun:
     return LoadedRun(predictor, card)
 
 
+class WindowMemory:
+    """The last rows that were answered, for a run that reads windows of rows; else nothing.
+
+    Used by the worker alone, so that rows follow one another in the order of requests. A new run
+    that reads the same columns and as many rows goes on with them.
+    """
+
+    def __init__(self) -> None:
+        self._rows: CsvTable | None = None
+        self._read: tuple[int, tuple[str, ...]] = (0, ())
+
+    def extend(self, table: CsvTable, loaded: LoadedRun) -> tuple[CsvTable, int]:
+        """The rows of a request after those before them, and how many these are."""
+        read = _window_of(loaded)
+        if self._read != read:
+            self._rows, self._read = None, read
+        if not read[0] or self._rows is None:
+            return table, 0
+        names, old = read[1], self._rows
+        more = tuple(name for name in (TIME,) if name in table.names)
+        columns = [table.cells_of(name) for name in (*names, *more)]
+        new = [list(row) for row in zip(*columns, strict=True)]
+        cells = [[*row, *more] for row in old.cells] + new
+        both = CsvTable(
+            table.path, (*names, *more), cells, [*old.lines, *table.lines], unit=table.unit
+        )
+        return both, len(old)
+
+    def keep(self, table: CsvTable, loaded: LoadedRun) -> None:
+        """Remember the last rows of a table that was answered."""
+        window, names = _window_of(loaded)
+        if window < 2:
+            return
+        columns = [table.cells_of(name)[1 - window :] for name in names]
+        cells = [list(row) for row in zip(*columns, strict=True)]
+        self._rows = CsvTable(table.path, names, cells, [0] * len(cells))
+
+
+def _window_of(loaded: LoadedRun) -> tuple[int, tuple[str, ...]]:
+    names = tuple(one.name for one in loaded.card.interface.inputs)
+    return loaded.predictor.described.window, names
+
+
 class Service:
     """Answers requests by the run in a folder, until another is loaded from there."""
 
@@ -72,6 +115,7 @@ class Service:
         self._took_over()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="predictions")
         self._reloading = asyncio.Lock()
+        self._window = WindowMemory()
 
     def close(self) -> None:
         """Compute nothing more that is not begun."""
@@ -143,11 +187,13 @@ class Service:
         pause()
         question = question_of(content, self.limits, explain=explain)
         pause()
+        table, before = self._window.extend(question.table, loaded)
         found = loaded.predictor.predict(
-            question.table, question.asked, count_moved=True, pause=pause
+            table, question.asked, count_moved=True, pause=pause, before=before
         )
         pause()
         text = found.as_json(loaded.card.model)
+        self._window.keep(table, loaded)
         self.metrics.count_rows(found)
         return text.encode()
 

@@ -417,3 +417,23 @@ def test_words() -> None:
     assert "in float64" in layer.float().guarantee(torch.float64)
     assert "cap" in repr(layer)
     assert isinstance(build_affine_member(layer.anchor), ConstantMembers)
+
+
+def test_inputs_are_repeated_to_outputs_or_refused() -> None:
+    region = Box([0.0, 0.0], [1.0, 1.0])
+    layer = Shield(Linear(region, [1.0, 1.0], AffineBound(0.1, [1.0, 0.0]), "<="))
+    for lead in ((), (1,), (5,), (4, 1), (4, 5)):
+        x, y = torch.rand(*lead, 2), torch.full((4, 5, 2), 3.0)
+        shape = (4, 5, 2) if len(lead) > 1 else (5, 2)
+        outputs = layer(y[0] if len(lead) < 2 else y, x)
+        assert outputs.shape == shape
+        assert (outputs.double().sum(-1) <= 0.1 + x.double()[..., 0]).all()
+    for lead, wrong in (((4,), (5, 2)), ((5,), (1, 2)), ((5,), (2,))):
+        with raises(InvalidInput, "shape"):
+            layer(torch.zeros(wrong), torch.zeros(*lead, 2))
+    with raises(InvalidInput, "shape"):
+        layer(torch.zeros(3, 2), torch.tensor(1.0))
+    with raises(InvalidInput, "type"):
+        layer(np.zeros((3, 2)), torch.zeros(3, 2))
+    with raises(InvalidInput, "type"):
+        layer(torch.zeros(3, 2), [0.0, 0.0])

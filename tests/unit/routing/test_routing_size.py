@@ -92,6 +92,7 @@ def test_steps_of_thousands_of_demands_are_bounded() -> None:
         assert effort.joint_batch(demands=demands) * demands <= effort.BATCH_DEMANDS
     assert effort.joint_batch(demands=10**6) == effort.LEAST_BATCH
     assert effort.joint_batch(demands=5000) == effort.joint_batch()
+    assert [effort.count_restarts(paths) for paths in (15, 5000, 10_000, 10**6)] == [8, 8, 4, 1]
 
 
 def test_pairs_of_agents_and_links_are_counted(network: Instance) -> None:

@@ -376,7 +376,7 @@ class Router(TrainedDefaults):
                 (),
                 table,
                 np.arange(len(table)),
-                names=tuple(self._links()),
+                names=tuple(self.links),
                 outside=self.outside(inputs),
             )
         ]
@@ -390,7 +390,7 @@ class Router(TrainedDefaults):
             Proposition(
                 capacity(made, Recipe()) if local is None else local.rule,
                 format_title(made),
-                self._links() if local is None else local.rule_names,
+                self.links if local is None else local.rule_names,
                 made.demand_names,
                 None if local is None else local.totals,
             )
@@ -419,5 +419,7 @@ class Router(TrainedDefaults):
             f"the largest difference is {done.difference:.1e}.",
         ]
 
-    def _links(self) -> list[str]:
+    @property
+    def links(self) -> list[str]:
+        """What the rule of each link is called."""
         return [f"link {source}->{target}" for source, target in self.instance.arcs]

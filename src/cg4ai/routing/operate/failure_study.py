@@ -103,7 +103,12 @@ def load_whole_router(folder: Path) -> WholeRouter:
     router, described = load_trained(folder)
     run = Run.open(folder, read_only=True)
     check_application(run, "route")
-    assert isinstance(described, Router)
+    if not isinstance(described, Router):
+        raise InvalidInput(
+            f"the router in {folder} reads a history; failures are studied for routers that know "
+            "their demands",
+            code="unsupported",
+        )
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
     # it is another device that counts here, and this machine may lack the one of training
     return WholeRouter(

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from cg4ai import Ensemble, clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.data import Array, IntArray
+from cg4ai.routing.demands.history import MeasuredHistory
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import use_shortest_paths
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OURS, PREVIOUS, STATIC
+from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -46,8 +47,14 @@ class LaterComparison:
     ones, and that of the worst optimum found.
     """
 
-    def __init__(self, instance: Instance, measured: MeasuredTraffic, review: Review) -> None:
-        self.instance, self.measured = instance, measured
+    def __init__(
+        self,
+        instance: Instance,
+        measured: MeasuredTraffic,
+        review: Review,
+        history: MeasuredHistory | None = None,
+    ) -> None:
+        self.instance, self.measured, self.history = instance, measured, history
         review.say("evaluating: later matrices")
         self.at, self.best = _solved(instance, measured.later, review)
         self.vectors = measured.later[self.at]
@@ -75,8 +82,11 @@ class LaterComparison:
         }
 
     def judge(self, name: str, router: Ensemble) -> None:
-        """Add a router to the comparison."""
-        splits = router.predict(self.vectors, outside="ignore")
+        """Add a router that is told each vector to the comparison."""
+        self.judge_splits(name, router.predict(self.vectors, outside="ignore"))
+
+    def judge_splits(self, name: str, splits: Array) -> None:
+        """Add splits (n, P) of the solved vectors to the comparison."""
         mlu = self.instance.compute_utilisation(self.vectors, splits).max(axis=1)
         self.ratios[name] = compute_figures(mlu / self.best)
         if name == OURS:
@@ -86,7 +96,22 @@ class LaterComparison:
                 self.found["ratio_inside"] = compute_figures((mlu / self.best)[inside])
 
     def compare(self, review: Review) -> None:
-        """Add classical routings, as far as time allows."""
+        """Add classical routings, as far as time allows.
+
+        Where windows are read, those that know no more: not COPE and oblivious routing, which are
+        about the whole set and take longest.
+        """
+        if self.history is None:
+            self._find_worst(review)
+        for name, make in self._classical().items():
+            known = review.run_step(name, make)
+            if known is not None:
+                mlu, chosen = known
+                self.ratios[name] = compute_figures(mlu / self.best[chosen])
+                if name == STATIC:
+                    self.arrays["later_static_mlu"] = mlu
+
+    def _find_worst(self, review: Review) -> None:
         instance, measured = self.instance, self.measured
         earlier = thin_vectors(measured.earlier, LEARNED)
 
@@ -98,13 +123,6 @@ class LaterComparison:
         if found is not None:
             self.found["worst_optimum"] = found.found
             self.of_set = np.concatenate([self.of_set, found.vector[None]])
-        for name, make in self._classical().items():
-            known = review.run_step(name, make)
-            if known is not None:
-                mlu, chosen = known
-                self.ratios[name] = compute_figures(mlu / self.best[chosen])
-                if name == STATIC:
-                    self.arrays["later_static_mlu"] = mlu
 
     def _classical(self) -> dict[str, Callable[[], tuple[Array, IntArray]]]:
         """By name, what gives MLUs and the positions (n,) of the solved vectors that they are of.
@@ -127,20 +145,30 @@ class LaterComparison:
             loads = other.compute_utilisation(self.vectors, equal_cost(other).split)
             return np.asarray(loads.max(axis=1)), all_of_them
 
-        def compute_previous() -> tuple[Array, IntArray]:
-            chosen = pick_evenly(len(self.at), PREVIOUS)
-            before = np.concatenate([measured.earlier[-1:], measured.later])[self.at[chosen]]
-            splits = instance.find_optimal(before, splits=True).splits
-            assert splits is not None
-            loads = instance.compute_utilisation(self.vectors[chosen], splits)
-            return np.asarray(loads.max(axis=1)), chosen
+        def make_guess(guess: Callable[[IntArray], Array]) -> Callable[[], tuple[Array, IntArray]]:
+            """The optimum of what stands in for the vectors at some positions."""
 
-        ceiling = max(1.0, instance.level * (1 + 1e-6))
-        return {
+            def compute_mlu() -> tuple[Array, IntArray]:
+                chosen = pick_evenly(len(self.at), PREVIOUS)
+                splits = instance.find_optimal(guess(self.at[chosen]), splits=True).splits
+                assert splits is not None
+                loads = instance.compute_utilisation(self.vectors[chosen], splits)
+                return np.asarray(loads.max(axis=1)), chosen
+
+            return compute_mlu
+
+        before = np.concatenate([measured.earlier[-1:], measured.later])
+        known = {
             "shortest paths (ECMP)": compute_shortest,
             STATIC: make_static(lambda: best_static(instance, earlier).split),
             "robust static split": make_static(lambda: instance.robust.split),
-            "previous optimum": compute_previous,
+            "previous optimum": make_guess(lambda at: before[at]),
+        }
+        if self.history is not None:
+            windows = self.history.windows
+            return known | {OF_MEAN: make_guess(lambda at: windows[at].mean(axis=1))}
+        ceiling = max(1.0, instance.level * (1 + 1e-6))
+        return known | {
             "COPE": make_static(
                 lambda: find_cope(instance, earlier, ceiling=ceiling, measure="utilisation").split
             ),

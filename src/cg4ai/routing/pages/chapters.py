@@ -30,6 +30,7 @@ from cg4ai.routing.demands.scaling import (
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import failure_study as failures
+from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.journal import found_overloads
 from cg4ai.routing.pages.judged_traffic import OPTIMUM, OURS, get_mlu_over_time, unpack_times
 from cg4ai.routing.pages.link_loads import WorstLoads, load_arrays
@@ -53,7 +54,8 @@ def write_chapters(
     )
     if traffic.parts:  # what such a run is judged by comes first
         yield replace(traffic, parts=(*_over_time(arrays, made), *traffic.parts, *_later(arrays)))
-    yield _with(distances, _gaps(arrays, made))
+    if HISTORY not in (saved.summary or {}):
+        yield _with(distances, _gaps(arrays, made))
     yield _links(saved, made)
     yield _with(plain, _tight(arrays)) if plain.parts else plain
     yield _met(arrays, made)

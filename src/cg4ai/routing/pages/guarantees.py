@@ -17,6 +17,7 @@ from cg4ai.routing.demands.scaling import (
     format_scaling_suffix,
     rule_name,
 )
+from cg4ai.routing.options import HISTORY
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED
 
 USUAL_SET = "every demand between zero and its largest volume"
@@ -124,8 +125,9 @@ def _established(summary: Mapping[str, Any]) -> str:
             f"{proof['cells']} {cells} bounded in {proof['seconds']:.1f} s)."
         )
     if strength is Strength.SHIELDED:
+        window = ", whatever the window of matrices was" if HISTORY in summary else ""
         return (
-            "No demand vector of the set can overload a link (shielded: where "
+            f"No demand vector of the set can overload a link{window} (shielded: where "
             f"{MOVED[scope]} a constant split that fits the whole set)."
         )
     if strength is Strength.UNVERIFIED and scope != "all":
@@ -147,9 +149,12 @@ def _established(summary: Mapping[str, Any]) -> str:
 def _shield(measured: Mapping[str, Any], summary: Mapping[str, Any]) -> str:
     """How often the shield acts, and what links would be loaded to without it."""
     factor, validation = factor_of(summary), summary.get("validation") or 0
+    seen, sought = "validation vectors", "adversarial ones"
+    if HISTORY in summary:
+        seen, sought = "later windows", "invented ones"
     return (
-        f"The shield acts on {_part(measured['acting'], validation)} validation vectors and on "
-        f"{_part(measured['adversarial_acting'], measured['inputs'])} adversarial ones. Among "
+        f"The shield acts on {_part(measured['acting'], validation)} {seen} and on "
+        f"{_part(measured['adversarial_acting'], measured['inputs'])} {sought}. Among "
         f"these the worst link utilisation is {format_both(measured['worst'], factor, '.6f')}, "
         "without "
         f"the shield {format_both(measured['worst_unshielded'], factor, '.6f')}."

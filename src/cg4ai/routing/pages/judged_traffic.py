@@ -12,6 +12,9 @@ from cg4ai.routing.demands.scaling import format_both
 
 OURS, PLAIN = "this router", "plain network"  # names of rows
 OPTIMUM, STATIC = "optimum", "best static split"
+DOTE = "plain network on the window (DOTE)"
+FIXED = "fixed split of the shield"
+OF_MEAN = "optimum of the mean of the window"
 LEARNED = 300  # earlier vectors that static splits are made for, at most
 PREVIOUS = 500  # later vectors at which the optimum of the one before is tried, at most
 

@@ -30,6 +30,7 @@ from cg4ai.routing.demands.scaling import (
     real_figures,
 )
 from cg4ai.routing.network.description import restore_instance
+from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
 from cg4ai.routing.pages.judged_traffic import OURS, describe_judged_traffic, make_rows
 from cg4ai.routing.prove.attack import FEASIBLE
@@ -46,6 +47,8 @@ MINIMISED = {
     "mlu": "the mean MLU over the training scenarios, with a penalty on rare large gaps",
     "split": "the mean squared distance to the optimal splits of the training scenarios",
     "cost": "the mean path cost over the training scenarios",
+    HISTORY: "the mean ratio of the next matrix's MLU to its optimum on held-out earlier matrices, "
+    "with a penalty on large ones",
     "traffic": "the mean ratio of MLU to the optimum on earlier matrices, with a penalty on rare "
     "large ratios",
 }
@@ -138,6 +141,11 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
         f"{summary['network']} has {number_of(summary['links'], 'link')} in use. {worst} loads "
         f"some link to {format_both(summary['corner_mlu'], factor, '.6g')}."
     )
+    if HISTORY in summary:
+        yield (
+            f"The matrix to split is not known: the last {summary[HISTORY]['length']} matrices are "
+            "read, and every split fits the whole set."
+        )
     yield from AGENTS.get(get_scope(summary), [])
     if _from_traffic(summary):
         as_given = "; capacities are as given" if factor == 1.0 else ""
@@ -208,7 +216,7 @@ def _figures(summary: Mapping[str, Any]) -> Iterator[KeyFigure]:
             f"Mean MLU{of} above the optimum{where}",
             (*_beside(summary, real, "mean_mlu_gap"), *largest),
         )
-    else:
+    elif HISTORY not in summary:  # which is judged by later matrices
         yield KeyFigure("not measured", f"MLU{of} above the optimum")
     yield KeyFigure(
         f"{summary['worst_utilisation']:.4f}",
@@ -384,5 +392,6 @@ def _trained(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     yield f"Rows of the master: {summary['rows']}{of_capacities}."
     minimised = MINIMISED["traffic" if _from_traffic(summary) else summary["objective"]]
+    minimised = MINIMISED[HISTORY] if HISTORY in summary else minimised
     yield from describe_optimality(summary, minimised)
     yield describe_seconds(summary, searching="search for overloads")

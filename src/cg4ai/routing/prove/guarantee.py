@@ -27,6 +27,7 @@ from cg4ai.routing.train.agents import find_budgets
 from cg4ai.routing.train.effort import certified_group, certified_hidden, certified_steps
 from cg4ai.routing.train.members import RoutingPricer
 from cg4ai.routing.train.problem import capacity, routing_problem
+from cg4ai.rules import Linear
 from cg4ai.runs import Run
 
 if TYPE_CHECKING:
@@ -119,31 +120,42 @@ def proof_summary(instance: Instance, answer: Certification) -> dict[str, Any]:
     }
 
 
-def write_shield_proof(folder: Path, instance: Instance, router: Ensemble) -> dict[str, Any]:
+def write_shield_proof(
+    folder: Path, instance: Instance, router: Ensemble, stated: Linear | None = None
+) -> dict[str, Any]:
     """The closed form that a shielded router rests on, as a certificate; nothing if it fails.
 
     What has to be proven is that the constant split keeps the capacities. Where it fills a link
-    to the last digit, rounding may leave that open; the shield is there all the same.
+    to the last digit, rounding may leave that open; the shield is there all the same. `stated`: the
+    rule, where it is not about the demands that the router reads.
     """
     local = find_budgets(instance, router)
-    rule = capacity(instance, Recipe(device=str(router.device))) if local is None else local.rule
+    rule = stated or capacity(instance, Recipe(device=str(router.device)))
+    rule = rule if local is None else local.rule
     rules = count_rules(rule, output_size=router.output_size)
     with clock.review().stage("the certificate of the shield"):
         cells, left = SHIELD_CELLS * rules, clock.review().deadline.compute_seconds_left()
         answer = certify(router, rule, cell_limit=cells, time_limit_s=max(left, LEAST_S))
     if answer.status != "proven" and clock.review().deadline.passed:
         clock.review().cut.append("the certificate of the shield")
-    return write_proof(folder, instance, router, answer) if answer.status == "proven" else {}
+    if answer.status != "proven":
+        return {}
+    return write_proof(folder, instance, router, answer, stated)
 
 
 def write_proof(
-    folder: Path, instance: Instance, ensemble: Ensemble, answer: Certification
+    folder: Path,
+    instance: Instance,
+    ensemble: Ensemble,
+    answer: Certification,
+    stated: Linear | None = None,
 ) -> dict[str, Any]:
     """The certificate in the run's folder, noted in the ensemble; what the summary says of it."""
     local = find_budgets(instance, ensemble)
     if local is None:
-        requirement = capacity(instance, Recipe(device=str(ensemble.device)))
-        names = [f"link {source}->{target}" for source, target in instance.arcs]
+        requirement = stated or capacity(instance, Recipe(device=str(ensemble.device)))
+        where = "" if stated is None else " at every vector of the set"
+        names = [f"link {source}->{target}{where}" for source, target in instance.arcs]
     else:
         requirement, names = local.rule, local.rule_names
     digest = write_certificate(
@@ -151,7 +163,7 @@ def write_proof(
         ensemble,
         requirement=requirement,
         certification=answer,
-        title=format_title(instance),
+        title=format_title(instance) + ("" if stated is None else ", for the next of a window"),
         rule_names=names,
         totals=None if local is None else local.totals,
     )

@@ -26,6 +26,7 @@ JUDGED, JUDGED_PATHS = 500, 200_000  # vectors of each further mix of demands, a
 NETWORK_VECTORS, NETWORK_PATHS = 500, 100_000  # beside routing over all paths, and times paths
 MOST_SKIPPED = 100_000  # weights of a linear path from all demands to all splits
 MOST_FEEDBACK = 2_000_000  # weights of what answers all links by all paths, for each stage
+RESTARTS, RESTARTED_PATHS = 8, 40_000  # of an estimate, and times paths
 FEW_STEPS, STEPS_EACH = 3000, 375
 LARGE_STEPS, LEAST_STEPS, MORE_STEPS, MOST_STEPS = 200_000, 500, 0.7, 1500
 LATER = 6  # a later network takes one of so many steps
@@ -99,6 +100,11 @@ def certified_hidden(demands: int) -> tuple[int, ...]:
 def certified_steps(demands: int) -> int:
     """Of the first group; later ones, trained on cells, improve the objective, too."""
     return max(LEAST_FIRST, MOST_FIRST - FEWER_FIRST * max(0, demands - FEW_CELLS))
+
+
+def count_restarts(paths: int) -> int:
+    """Networks that are trained at once to estimate how far from optimal a run is."""
+    return max(1, min(RESTARTS, RESTARTED_PATHS // paths))
 
 
 def has_gains(instance: Instance) -> bool:

@@ -47,6 +47,7 @@ from cg4ai.routing.train.effort import (
     PRICED,
     SCENARIOS,
     count_affordable,
+    count_restarts,
     is_joint_wide,
     joint_rate,
 )
@@ -130,6 +131,7 @@ def routing_settings(
         cuts_per_round=64,
         guarantee="attacked",  # the router as a whole is shielded, or proven
         final_weights="vertex",
+        estimate_restarts=count_restarts(len(instance.path_demand)),
         prune=prune,
         time_limit_s=time_limit_s,
         seed=recipe.seed,

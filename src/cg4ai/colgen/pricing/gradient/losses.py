@@ -100,6 +100,8 @@ class Trainer:
     def _sampled(self) -> SampledBatches | None:
         """For fresh inputs that the mixture is evaluated at, or rare ones that are searched for."""
         pricer, objective, request = self.pricer, self.objective, self.request
+        if isinstance(objective, Epigraph) and objective.targets is not None:
+            return None  # they are drawn step by step, with their targets
         weighs_tail = isinstance(objective, Epigraph) and pricer.prices_tail
         priced = find_priced_scenarios(request) if weighs_tail else None
         wanted = self.blends or pricer.tail_share > 0 or (priced is not None and len(priced.duals))
