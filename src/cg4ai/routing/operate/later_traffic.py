@@ -78,7 +78,7 @@ class LaterComparison:
             "later_optimal_mlu": self.best,
             "later_inside": inside,
             **pack_times(measured.later_times, self.at),
-            **select_shown(self.vectors),
+            **({} if history is not None else select_shown(self.vectors)),
         }
 
     def judge(self, name: str, router: Ensemble) -> None:
