@@ -120,12 +120,14 @@
 
   let letters = null;             // width of each name at size 1
   let size = 13, taken = [];      // of names; boxes of nodes and of the names that are written
+  let hairline = 1;               // the thinnest line that a screen shows well
 
   /* Names and figures are as large as other text, however small the map is, and what finds no room
      is left out until it is pointed at; links are as wide as fingers. */
   function fitted() {
     const scale = Math.max(data.size[0] / Math.max(300, map.clientWidth), data.size[1] / Math.max(100, map.clientHeight));
     const wide = Math.max(22, TOUCH * scale);
+    hairline = 1.1 * scale;
     size = Math.max(13, Math.min(13, 11 + 2 / scale) * scale);
     map.style.setProperty("--label", `${size}px`);
     letters = letters || names.map(text => text.getComputedTextLength() / size || 0.6 * text.textContent.length);
@@ -135,21 +137,30 @@
       place(one.hit, one.line, Math.max(0, wide / 2 - ASIDE - 3), wide);
       one.spots = spotsOf(one, 4);
     });
-    paintFigureTexts();
   }
-  addEventListener("resize", fitted);
+  addEventListener("resize", () => { fitted(); paintMap(); });
 
   function nameNodes() {
     const circlesTaken = data.nodes.map(one => [one.at[0] - RADIUS, one.at[1] - RADIUS, 2 * RADIUS, 2 * RADIUS]);
-    const spots = byRank.map(n => spotsOfName(data.nodes[n], letters[n] * size));
+    const spots = byRank.map(n => {
+      const all = spotsOfName(data.nodes[n], letters[n] * size), clear = all.filter(spot => nearest(spot.box, n));
+      return { clear, usual: all[0] };
+    });
     taken = circlesTaken;
-    const chosen = cg4ai.placeLabels(spots.map(one => one.map(spot => spot.box)), taken);
+    const chosen = cg4ai.placeLabels(spots.map(one => one.clear.map(spot => spot.box)), taken);
     byRank.forEach((n, i) => {
-      const { x, y } = spots[i][Math.max(0, chosen[i])];
+      const { x, y } = chosen[i] >= 0 ? spots[i].clear[chosen[i]] : spots[i].usual;
       names[n].setAttribute("x", x);
       names[n].setAttribute("y", y);
       names[n].classList.toggle("crowded", chosen[i] < 0);
     });
+  }
+
+  /* Whether a box is nearer to its own node than to any other, whose name it would seem to be. */
+  function nearest([left, top, width, height], own) {
+    const far = ({ at }) => Math.hypot(Math.max(left - at[0], 0, at[0] - left - width), Math.max(top - at[1], 0, at[1] - top - height));
+    const mine = far(data.nodes[own]);
+    return data.nodes.every((one, n) => n === own || one.unused || far(one) > mine);
   }
 
   /* Beside a node, on the side that is furthest from its links first; all within the picture. */
@@ -444,7 +455,7 @@
   function paintMap() {
     const failed = new Set(routers[which].failed || []);
     arcs.forEach((one, a) => {
-      const value = found ? found.loads[a] : 0, colour = `var(--u${level(value)})`, wide = failed.has(a) ? 2 : width(value);
+      const value = found ? found.loads[a] : 0, colour = `var(--u${level(value)})`, wide = failed.has(a) ? 2 : Math.max(hairline, width(value));
       one.group.classList.toggle("failed", failed.has(a));
       one.shown.style.stroke = failed.has(a) ? "" : colour;
       one.shown.style.strokeWidth = wide;
