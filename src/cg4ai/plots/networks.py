@@ -274,7 +274,8 @@ def plot_over_time(
     if times and len(times) != count:
         raise InvalidInput(f"{count} values, but {len(times)} times", code="shape")
     ax = axis_of(ax)
-    starts = np.arange(0, count, -(-count // MOST_TIMES))
+    joined = -(-count // MOST_TIMES)
+    starts = np.arange(0, count, joined)
     for number, (name, values) in enumerate(named.items()):
         style: Any = (1.5, "-") if number == 0 else (1.3, (0, (4, 1.5)) if number == 1 else ":")
         largest = np.maximum.reduceat(values, starts)
@@ -291,6 +292,8 @@ def plot_over_time(
             clip_on=False,
         )
     _label_times(ax, times, count)
+    if joined > 1:
+        ax.set_xlabel(f"{ax.get_xlabel()}; each point is the largest of {joined}".lstrip("; "))
     ax.set_ylabel(label)
     legend_above(ax)
     return ax
@@ -304,6 +307,7 @@ def _label_times(ax: Axes, times: Sequence[str], count: int) -> None:
         return
     places = sorted({0, (count - 1) // 2, count - 1})
     ax.set_xticks(places, [times[place] for place in places], parse_math=False)
-    ends = {places[0]: "left", places[-1]: "right"}
-    for place, text in zip(places, ax.get_xticklabels(), strict=True):
-        text.set_horizontalalignment(ends.get(place, "center") if len(places) > 1 else "center")
+    first, *_, last = ax.get_xticklabels() * 2  # which may be one
+    if len(places) > 1:
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")

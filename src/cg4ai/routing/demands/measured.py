@@ -73,7 +73,7 @@ class MeasuredTraffic:
             (int((~kept[0]).sum()), int((~kept[1]).sum())),
             float(others.sum() / later.matrices.sum()),
             (others[kept[1]] > 0) & whole,
-            tuple(str(time) for time, row in zip(later.times, kept[1], strict=True) if row),
+            tuple(str(later.times[row]) for row in np.flatnonzero(kept[1])),
         )
 
     def find_inside(self, instance: Instance) -> NDArray[np.bool_]:

@@ -19,7 +19,6 @@ from cg4ai.plots import (
     plot_over_time,
     plot_utilisation,
 )
-from cg4ai.plots.networks import MOST_TIMES
 from cg4ai.report import Drawing, Part, ReportTable, SavedRun, Section
 from cg4ai.routing.demands.scaling import (
     factor_of,
@@ -257,12 +256,8 @@ def _over_time(arrays: Arrays, made: Instance) -> list[Part]:
     if OURS not in series:
         return []
     outside = arrays["later_inside"] == 0
-    count = len(series[OURS])
-    most = -(-count // MOST_TIMES)
-    words = f"MLU at {count:,} later matrices, the {OURS.removeprefix('this ')}'s beside those of "
+    words = f"MLU at {len(series[OURS]):,} later matrices, the router's beside those of "
     words += " and of ".join(f"the {name}" for name in series if name != OURS)
-    if most > 1:
-        words += f"; each point is the largest of {most} matrices"
     if outside.any():
         words += f". Marks below: {int(outside.sum()):,} matrices outside the set, no guarantee"
     return [
