@@ -7,6 +7,7 @@ paths of the network, at demand vectors that the choice of paths has not seen.
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,8 +19,11 @@ import typer
 from cg4ai.clock import Deadline
 from cg4ai.report.tables import format_markdown
 from cg4ai.routing import CONFIGURATIONS, instance
+from cg4ai.routing.demands.sets import demand_box
+from cg4ai.routing.network.instance import network_of
 from cg4ai.routing.network.optimum import compare_with_network
-from cg4ai.routing.network.path_choice import PathChoice
+from cg4ai.routing.network.path_choice import PathChoice, choose_paths
+from cg4ai.routing.network.path_search import Graph
 from experiments.command import KEPT, Folder, command, say
 
 USUAL = tuple(dict.fromkeys(network for network, _, _ in CONFIGURATIONS))
@@ -38,13 +42,21 @@ def paths(
     number: Annotated[
         list[int] | None, typer.Option("--paths", help="For each demand; 3 and 5.")
     ] = None,
-    vectors: Annotated[int, typer.Option(help="At 15 demands; fewer at more.")] = 400,
+    vectors: Annotated[
+        int, typer.Option(help="At 15 demands; fewer at more; 0: only choose paths of all demands.")
+    ] = 400,
     seed: Annotated[int, typer.Option(help="Of the vectors that judge.")] = JUDGED_BY,
+    hose: Annotated[float | None, typer.Option(help="As in cg4ai route.")] = None,
+    budget: Annotated[float | None, typer.Option(help="As in cg4ai route.")] = None,
 ) -> None:
     """Measure; DIR/paths.jsonl has a line for each case, paths.md the table.
 
     What is in DIR already is not measured again.
     """
+    if vectors == 0:
+        for network in networks or USUAL:
+            print(json.dumps(measure_choice(network, (number or [3])[0])))
+        raise typer.Exit(KEPT)
     out.mkdir(parents=True, exist_ok=True)
     file = out / "paths.jsonl"
     found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
@@ -54,7 +66,9 @@ def paths(
             for network in networks or USUAL:
                 if (network, asked, count) in known:
                     continue
-                one = measure(network, asked, count, vectors=vectors, seed=seed)
+                one = measure(
+                    network, asked, count, vectors=vectors, seed=seed, hose=hose, budget=budget
+                )
                 say(json.dumps(one))
                 with file.open("a") as stream:
                     stream.write(json.dumps(one) + "\n")
@@ -65,14 +79,40 @@ def paths(
     raise typer.Exit(KEPT)
 
 
-def measure(network: str, asked: str, count: int, *, vectors: int, seed: int) -> dict[str, Any]:
+def measure_choice(network: str, count: int) -> dict[str, Any]:
+    """Seconds of the processor and memory of this process, to choose paths of all demands."""
+    found = network_of(network)
+    largest = np.array(list(found.volumes.values()))
+    started = time.process_time()
+    chosen = choose_paths(
+        Graph.from_network(found), found.volumes, demand_box(largest), count, choice="generated"
+    )
+    return {
+        "network": network,
+        "demands": len(largest),
+        "paths": sum(map(len, chosen.paths.values())),
+        "seconds": round(time.process_time() - started, 1),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def measure(
+    network: str,
+    asked: str,
+    count: int,
+    *,
+    vectors: int,
+    seed: int,
+    hose: float | None = None,
+    budget: float | None = None,
+) -> dict[str, Any]:
     """Both choices of paths for one network: seconds of the processor, ratios to the optimum."""
     wanted: int | Literal["all"] = "all" if asked == ALL else int(asked)
     one: dict[str, Any] = {"network": network, "asked": asked, "paths": count}
     scales = {}
     for choice in CHOICES:
         started = time.process_time()
-        made = instance(network, wanted, count, path_choice=choice)
+        made = instance(network, wanted, count, path_choice=choice, hose=hose, budget=budget)
         seconds = time.process_time() - started
         shown = min(vectors, max(60, 15 * vectors // len(made.demand_max)))
         B = made.sample(shown, seed)

@@ -54,7 +54,7 @@ def test_a_router_predicts_splits_by_name_and_utilisations(
     assert main(["predict", str(runs / "route"), str(tmp_path / "demands.csv"), "--details"]) == 0
     shown = capsys.readouterr()
     first, second = table(shown.out)
-    assert shown.err == ""
+    assert "of 2 answers are the router's" in shown.err
     splits = cg4ai.load(runs / "route").predict(np.array([[1.0, 0.5]]))[0]
     own = [float(value) for name, value in first.items() if name.startswith("a->d via ")]
     assert own == splits[: len(own)].tolist()

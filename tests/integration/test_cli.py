@@ -116,6 +116,7 @@ def test_every_command_has_help_with_an_example() -> None:
         "new-network",
         "route",
         "failures",
+        "update",
         "explore",
         "export",
         "certify",

@@ -80,6 +80,15 @@ def test_layer_huggingface() -> None:
     assert found["error"] < 0.1
 
 
+def test_controller() -> None:
+    found = run("controller")
+    assert (found["answered"], found["answered_again"], found["refused"]) == (2, 0, 1)
+    assert (found["rows"], found["outside"], found["overloaded"]) == (3, 1, 1)
+    assert found["by_program"] >= 1
+    assert found["paths"] > 2
+    assert found["sum_missed"] <= TOLERANCE
+
+
 @pytest.mark.slow
 @pytest.mark.guard
 def test_an_example_runs_as_a_script() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sys
@@ -384,6 +385,17 @@ def test_reports_that_are_older_than_their_run_are_made_anew(copied: Any) -> Non
     assert (run / "report.html").read_text() == before
     assert not (run.parent / "index.html").exists()
     assert "digits/report.html" in Page((run.parent / "all.html").read_text()).values("href")
+
+
+def test_reports_are_compared_with_their_run_by_content_not_by_times(copied: Any) -> None:
+    run = copied("train")
+    report, own = run / "report.html", (run / "report.html").read_text()
+    os.utime(report, (1, 1))  # as after copying without times
+    assert main(["report", str(run.parent)]) == 0
+    assert report.stat().st_mtime == 1
+    report.write_text("of another run, and newer")
+    assert main(["report", str(run.parent)]) == 0
+    assert report.read_text() == own
 
 
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from functools import partial
 from pathlib import Path
@@ -335,13 +336,87 @@ def test_answers_say_how_far_they_are_from_the_optimum(
     shown = capsys.readouterr().out.splitlines()
     at = shown[0].split(",").index("above the optimum at most")
     gaps = [float(line.split(",")[at]) for line in shown[1:]]
-    assert all(0 <= gap < 2 for gap in gaps)
+    assert all(0 <= gap <= 0.02 for gap in gaps)  # of the run's own fallback
+    assert main(["predict", "run", "demands.csv", "--no-fallback"]) == 0
+    plain = capsys.readouterr()
+    assert "solved" not in plain.out + plain.err
+    assert main(["predict", "run", "demands.csv", "--no-fallback", "--fallback", "1"]) == BAD_INPUT
+    capsys.readouterr()
     assert main(["predict", "run", "demands.csv", "--fallback", "0", "--details"]) == 0
     shown = capsys.readouterr().out.splitlines()
     columns = [line.split(",") for line in shown]
     mlu = [float(line[columns[0].index("mlu")]) for line in columns[1:]]
     best = restore_instance(about).find_optimal(np.array(rows)).mlu
     assert mlu == pytest.approx(best, abs=1e-6)
+
+
+def test_rounded_answers_keep_the_capacities_whatever_gives_them(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The router, the program at every vector, and vectors outside; recomputed from flows."""
+    assert route("--out", "run", "--granularity", "6") == KEPT
+    assert "multiples of 1/6" in capsys.readouterr().out
+    summary = json.loads((work / "run" / "summary.json").read_text())
+    assert summary["granularity"]["parts"] == 6
+    assert summary["granularity"]["worst_utilisation"] <= 1
+    assert main(["check", "run/certificate.cg4ai", "--run", "run"]) == 0
+    about = cg4ai.load("run").about
+    made = restore_instance(about)
+    vectors = np.concatenate([made.sample(20, 3), made.demand_max[None], 2 * made.sample(5, 4)])
+    lines = [",".join(about["demands"]), *(",".join(map(str, row)) for row in vectors.tolist())]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    for option in (["--no-fallback"], ["--fallback", "0"], ["--explain"]):
+        assert main(["predict", "run", "demands.csv", "--format", "json", *option]) == 0
+        rows = json.loads(capsys.readouterr().out)["rows"]
+        splits = np.array([list(row.values())[: len(made.path_demand)] for row in rows])
+        assert splits * 6 == pytest.approx(np.round(splits * 6), abs=1e-9)
+        assert made.compute_unrouted(splits) < 1e-9
+        loads = made.compute_utilisation(vectors, splits).max(axis=1)
+        assert (loads[:21] <= 1 + 1e-12).all()
+        if option != ["--no-fallback"]:  # the distance is that of the rounded splits
+            above = np.array([row["above the optimum at most"] for row in rows])
+            best = made.find_optimal(vectors).mlu
+            assert (loads / best - 1 <= above + 1e-6).all()
+
+
+def test_too_coarse_splits_are_refused_before_training(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "coarse", "--granularity", "1") == BAD_INPUT
+    error = capsys.readouterr().err
+    enough = int(re.search(r"--granularity (\d+)", error)[1])
+    assert not (work / "coarse").exists()
+    assert route("--out", "fine", "--granularity", str(enough)) == KEPT
+
+
+def test_drift_is_summed_up_and_ends_with_a_code_of_its_own(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert route("--out", "run", "--hose", "0.7") == KEPT
+    about = cg4ai.load("run").about
+    made = restore_instance(about)
+    rows = 0.5 * np.tile(made.demand_max, (4, 1))
+    rows[2, 1] = 1.5 * made.demand_max[1]
+    rows[3] = made.demand_max  # every demand fits, their sums do not
+    lines = [",".join(about["demands"]), *(",".join(map(str, row)) for row in rows.tolist())]
+    (work / "demands.csv").write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    command = ["predict", "run", "demands.csv", "--format", "json", "--fail-on-drift"]
+    assert main([*command, "0.5"]) == 0
+    drift = json.loads(capsys.readouterr().out)["drift"]
+    assert drift["share"] == 0.5
+    assert drift["largest"] == {
+        "limit": about["demands"][1],
+        "factor": pytest.approx(1.5),
+        "row": 2,
+    }
+    assert sorted(one["rows"] for one in drift["by_limit"]) == [1, 1]
+    assert main([*command, "0.4"]) == 4
+    shown = capsys.readouterr()
+    assert len(json.loads(shown.out)["rows"]) == 4  # all is written
+    assert about["demands"][1] in shown.err
+    assert main([*command, "1.5"]) == BAD_INPUT
 
 
 @pytest.mark.parametrize("ratio", ["1", "1.0001"])

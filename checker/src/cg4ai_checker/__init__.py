@@ -1,9 +1,9 @@
 """The independent checker: verifies a certificate file with NumPy and SciPy alone.
 
 It shares no code with `cg4ai`, so that a mistake there cannot prove itself right here. `verdict`
-verifies certificates of every kind, `check` those of rules over a region, and `compare` says
-whether a claim is about the predictor in a folder. They are imported when first used: errors cost
-nothing to import.
+and `check` verify certificates of every kind, `check` within limits, and `compare` says whether a
+claim is about the predictor in a folder. They are imported when first used: errors cost nothing to
+import.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,15 +95,19 @@ def check(
     time_limit_s: float = math.inf,
     progress: Callable[[int, int], None] | None = None,
     each: Each = map,
-) -> Verdict:
+) -> Verdict | Any:
     """Verify a certificate, given as a file or as its bytes; Rejected unless all is proven.
 
+    The answer is a `Verdict` for rules over a region, and that of `verdict` for other kinds.
     A leaf whose bound does not close is halved up to `halvings` times. OutOfTime, a Rejected, ends
     what takes longer than `time_limit_s`: nothing is said against the certificate then.
     `progress(rules proven, rules)` is called after every rule. `each` does what `map` does, or the
     same for several pieces of the proof at a time.
     """
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
+    by_structure = _check_structure(content)
+    if by_structure is not None:
+        return by_structure
     return _checked(content, halvings, time_limit_s=time_limit_s, progress=progress, each=each)
 
 
@@ -111,6 +116,16 @@ def verdict(
 ) -> Verdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict:
     """As `check`, for certificates of every kind: of rules, equalities, outputs, ratios, shapes."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
+    by_structure = _check_structure(content)
+    if by_structure is not None:
+        return by_structure
+    return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
+
+
+def _check_structure(
+    content: Content,
+) -> EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | None:
+    """The verdict on a claim that needs no cells; None of rules over a region."""
     kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
     if kind == "equality":
         return check_equality(content)
@@ -120,7 +135,7 @@ def verdict(
         return check_ratio(content)
     if kind == "shape":
         return check_shape(content)
-    return _checked(content, HALVINGS, time_limit_s=math.inf, progress=progress)
+    return None
 
 
 def _checked(

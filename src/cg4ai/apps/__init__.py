@@ -12,6 +12,7 @@ from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
     from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
+    from cg4ai.apps.drift import Excess, format_excess, summarise_drift
     from cg4ai.apps.explorer import describe_page, export_page_program, render_explorer
     from cg4ai.apps.folders import (
         ALL_ARCS,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         NOTES,
         PATH_SOURCE,
         POSITIONS,
+        UPDATE_OF,
         check_application,
         check_same,
         complete,
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
         get_asked_settings,
         load_trained,
     )
-    from cg4ai.apps.predictions import TIME
+    from cg4ai.apps.json_tables import read_table
+    from cg4ai.apps.predictions import TIME, PredictionOptions, RunPredictor
     from cg4ai.apps.protocol import (
         Answers,
         Application,
@@ -66,6 +69,7 @@ else:
         __name__,
         {
             "cg4ai.apps.csv_tables": ["CsvTable", "format_list", "read_csv"],
+            "cg4ai.apps.drift": ["Excess", "format_excess", "summarise_drift"],
             "cg4ai.apps.explorer": ["describe_page", "export_page_program", "render_explorer"],
             "cg4ai.apps.folders": [
                 "ALL_ARCS",
@@ -74,6 +78,7 @@ else:
                 "NOTES",
                 "PATH_SOURCE",
                 "POSITIONS",
+                "UPDATE_OF",
                 "describe_mixture",
                 "get_asked_settings",
                 "check_application",
@@ -81,7 +86,6 @@ else:
                 "complete",
                 "load_trained",
             ],
-            "cg4ai.apps.predictions": ["TIME"],
             "cg4ai.apps.protocol": [
                 "Answers",
                 "Application",
@@ -100,6 +104,8 @@ else:
                 "TrainedDefaults",
                 "solve_plainly",
             ],
+            "cg4ai.apps.json_tables": ["read_table"],
+            "cg4ai.apps.predictions": ["TIME", "PredictionOptions", "RunPredictor"],
             "cg4ai.apps.runner": ["perform"],
             "cg4ai.pages.program": ["array_data"],
             "cg4ai.extras": ["import_optional"],
@@ -128,16 +134,20 @@ __all__ = [
     "PATH_SOURCE",
     "POSITIONS",
     "TIME",
+    "UPDATE_OF",
     "Answers",
     "Application",
     "CheckedSettings",
     "CsvTable",
     "Evaluation",
+    "Excess",
     "Guarantee",
     "InputColumn",
     "Interface",
+    "PredictionOptions",
     "Proposition",
     "Rule",
+    "RunPredictor",
     "RunSettings",
     "Signature",
     "Solver",
@@ -153,6 +163,7 @@ __all__ = [
     "describe_page",
     "device_setting",
     "export_page_program",
+    "format_excess",
     "format_list",
     "get_asked_settings",
     "hidden_setting",
@@ -162,11 +173,13 @@ __all__ = [
     "load_trained",
     "perform",
     "read_csv",
+    "read_table",
     "register",
     "render_explorer",
     "seed_setting",
     "setting",
     "solve_plainly",
+    "summarise_drift",
     "threads_setting",
     "time_limit_setting",
 ]

@@ -32,6 +32,7 @@ ALL_ARCS = "all_arcs"  # in a description: of the network, on paths or not
 PATH_SOURCE = "path_source"  # in a description: the links of the network, and how paths were chosen
 NOTES = "notes"  # in a description: what was left out, rescaled or assumed, in words
 PATCH_OF = "patch_of"  # in a description: the folder of the run that was patched
+UPDATE_OF = "update_of"  # in a description: the folder of the run that was updated
 PATCHES = "patches"  # in an ensemble's description: the files that were added, in order
 
 

@@ -12,16 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.drift import Excess, summarise_drift
 from cg4ai.apps.explanations import explain_predictions
+from cg4ai.apps.fallback import FallbackCount
 from cg4ai.apps.folders import load_trained
 from cg4ai.apps.patches import list_added_rules
-from cg4ai.apps.protocol import Rule, TrainedModel
+from cg4ai.apps.protocol import Answers, Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.saved import RECORD
 from cg4ai.errors import InvalidInput, RunFolderError
@@ -31,22 +33,27 @@ from cg4ai.runs.files import read_bytes
 
 OUTSIDE = "outside the region"
 ABOVE = "above the optimum at most"
-IMPROVED, SOLVED = "improved", "solved"
+IMPROVED, SOLVED, OVERLOADED = "improved", "solved", "overloaded"
+OF_RUN: Literal["of the run"] = "of the run"  # the fallback that the run was trained with
 TIME, AFTER, WINDOW = "time", "after", "rows in the window"  # of runs that read windows of rows
 TOGETHER = 64  # rows that are improved or solved before it is asked whether to go on
 
 Row = Mapping[str, Any]
 Pause = Callable[[], None]
+Fallback = float | Literal["of the run"] | None
 
 
 @dataclass(frozen=True)
 class PredictionOptions:
-    """What is wanted of predictions; see the options of `cg4ai predict`."""
+    """What is wanted of predictions; see the options of `cg4ai predict`.
+
+    `fallback`: that of the run, another gap, or None for the router's answers as they are.
+    """
 
     details: bool = False
     explain: bool = False
     refuse_outside: bool = False
-    fallback: float | None = None
+    fallback: Fallback = OF_RUN
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Predictions:
     answer, None where nobody asked. What is unknown in a row is None. `note`: why it is unknown in
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
     a column is the share of; `paths_json`: the same as text, written once for all answers.
+    `fallback`: of a router, where its answers come from. `excess`: by how much rows are beyond
+    the region, if some are and its limits have names.
     """
 
     rows: Sequence[Row]
@@ -67,6 +76,13 @@ class Predictions:
     note: str = ""
     paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
     paths_json: str = ""
+    fallback: FallbackCount | None = None
+    excess: Excess | None = None
+
+    @property
+    def drift(self) -> dict[str, Any]:
+        """How many rows lie outside the region, and what they exceed."""
+        return summarise_drift(self.outside, self.excess)
 
     def mark_rows(self) -> list[Row]:
         """The rows, each with whether it lies outside the region."""
@@ -76,7 +92,12 @@ class Predictions:
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
         warnings = [text for text in (self.warning, self.note) if text]
-        text = json_text({"rows": self.mark_rows(), "warnings": warnings, "model": model})
+        content: dict[str, Any] = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
+        if self.fallback is not None:
+            content["fallback"] = self.fallback.as_data()
+        if self.excess is not None:
+            content["drift"] = self.drift
+        text = json_text(content)
         return f'{text[:-1]},"paths":{self.paths_json}}}' if self.paths else text
 
 
@@ -96,9 +117,9 @@ class RunPredictor:
     @classmethod
     def from_folder(cls, folder: Path) -> RunPredictor:
         """The run in a folder."""
-        before = _digest(folder)
+        before = read_digest(folder)
         found = cls(*load_trained(folder), before)
-        if _digest(folder) != before:
+        if read_digest(folder) != before:
             raise RunFolderError(
                 f"{folder} was written while it was read; try again", code="altered"
             )
@@ -130,14 +151,25 @@ class RunPredictor:
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
+        gap = self.described.fallback if asked.fallback == OF_RUN else asked.fallback
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows, theta = self._rows(table, inputs, asked, pause, known, count_moved=count_moved)
+            rows, theta, parts = self._rows(
+                table, inputs, asked, gap, pause, known, count_moved=count_moved
+            )
         moved = int((theta > 0).sum()) if count_moved else None
-        asks = asked.explain and asked.fallback is None
+        asks = asked.explain and gap is None
         notes = [self._note_short(known), self.described.unproven if asks else ""]
         note = "; ".join(filter(None, notes))
-        return Predictions(rows, outside, warning, moved, note, *self._paths)
+        paths = self._paths
+        if gap is not None:
+            fallback = FallbackCount.from_answers(gap, parts, outside)
+        else:
+            why = self.described.without_fallback if asked.fallback == OF_RUN else ""
+            fallback = FallbackCount(None, why)
+        counted = fallback if paths[0] else None
+        excess = self.described.measure_excess(inputs) if outside.any() else None
+        return Predictions(rows, outside, warning, moved, note, *paths, counted, excess)
 
     def _note_short(self, known: IntArray) -> str:
         """What is said of rows that have no whole window yet; empty where all have one."""
@@ -154,12 +186,14 @@ class RunPredictor:
         table: CsvTable,
         inputs: Array,
         asked: PredictionOptions,
+        gap: float | None,
         pause: Pause,
         known: IntArray,
         *,
         count_moved: bool,
-    ) -> tuple[Sequence[Row], Array]:
-        """The rows, and how far a shield moved each of them, where that is asked for.
+    ) -> tuple[Sequence[Row], Array, list[Answers]]:
+        """The rows, how far a shield moved each of them, where that is asked for, and what is
+        known of their distances from the optimum.
 
         `known` (n,): of a run that reads windows, how many rows there are up to each.
         """
@@ -174,9 +208,13 @@ class RunPredictor:
             outputs = np.where(short[:, None], self.described.first_answer, outputs)
             theta = np.where(short, 1.0, theta)
         pause()
-        compared: Sequence[Row] = ()
-        if asked.explain or asked.fallback is not None:
-            outputs, compared = self._compared(inputs, outputs, asked.fallback, pause)
+        parts: list[Answers] = []
+        if asked.explain or gap is not None:
+            parts = self._compared(inputs, outputs, gap, pause)
+        if parts:
+            outputs = np.concatenate([part.splits for part in parts])
+        else:
+            outputs = self.described.finish_outputs(inputs, outputs)
         rows = self.described.predictions(inputs, outputs, details=asked.details)
         if window:
             rows = join_rows(_describe_windows(table, np.minimum(known, window)), rows)
@@ -186,7 +224,9 @@ class RunPredictor:
             rows = join_rows(
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
-        return join_rows(rows, compared) if compared else rows, theta
+        if parts:
+            rows = join_rows(rows, _compared_rows(parts, changed=gap is not None))
+        return rows, theta, parts
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -206,13 +246,13 @@ class RunPredictor:
 
     def _compared(
         self, inputs: Array, outputs: Array, fallback: float | None, pause: Pause
-    ) -> tuple[Array, list[Row]]:
+    ) -> list[Answers]:
         """Outputs, some of them improved or solved, and how far from the optimum each is.
 
-        Nothing changes where nobody knows an optimum.
+        Nothing where nobody knows an optimum.
         """
         most = np.inf if fallback is None else fallback
-        parts = []
+        parts: list[Answers] = []
         for first in range(0, len(inputs), TOGETHER):
             some = slice(first, first + TOGETHER)
             part = self.described.improve_answers(inputs[some], outputs[some], fallback=most)
@@ -222,17 +262,22 @@ class RunPredictor:
                     code="unsupported",
                 )
             if part is None:
-                return outputs, []
+                return []
             parts.append(part)
             pause()
-        gaps = np.concatenate([part.gaps for part in parts]).tolist()
-        columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
-        if fallback is not None:
-            columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
-            columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
-        lines = zip(*columns.values(), strict=True)
-        rows: list[Row] = [dict(zip(columns, line, strict=True)) for line in lines]
-        return np.concatenate([part.splits for part in parts]), rows
+        return parts
+
+
+def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
+    """For each answer how far it is from the optimum; `changed`: also where it comes from."""
+    gaps = np.concatenate([part.gaps for part in parts]).tolist()
+    columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
+    if changed:
+        columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
+        columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
+        columns[OVERLOADED] = np.concatenate([part.overloaded for part in parts]).tolist()
+    lines = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, line, strict=True)) for line in lines]
 
 
 def _describe_windows(table: CsvTable, known: IntArray) -> list[Row]:
@@ -244,7 +289,7 @@ def _describe_windows(table: CsvTable, known: IntArray) -> list[Row]:
     return [{AFTER: time, **row} for time, row in zip(times, rows, strict=True)]
 
 
-def _digest(folder: Path) -> str:
+def read_digest(folder: Path) -> str:
     """SHA-256 of the file that states the seal of all others; empty where there is none."""
     file = folder / RECORD
     return hashlib.sha256(read_bytes(file)).hexdigest() if os.path.lexists(file) else ""

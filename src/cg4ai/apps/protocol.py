@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.drift import Excess
 from cg4ai.clock import Review
 from cg4ai.colgen.loop import Callbacks, solve
 from cg4ai.colgen.result import Result
@@ -221,12 +222,14 @@ class Answers:
     `gaps` (n,): the objective is at most so much above the optimum, as a share of it; infinite
     where nothing is known. In place of the mixture's own outputs: `improved` (n,) by steps from
     them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's.
+    `overloaded` (n,): whether what is answered exceeds a capacity at this very input.
     """
 
     splits: Array
     gaps: Array
     improved: NDArray[np.bool_]
     solved: NDArray[np.bool_]
+    overloaded: NDArray[np.bool_]
 
 
 class TrainedDefaults:
@@ -255,8 +258,28 @@ class TrainedDefaults:
     def unproven(self) -> str:
         return ""
 
+    @property
+    def fallback(self) -> float | None:
+        return None
+
+    @property
+    def without_fallback(self) -> str:
+        return ""
+
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         return None
+
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        return outputs
+
+    def measure_excess(self, inputs: Array) -> Excess | None:
+        return None
+
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        raise InvalidInput(
+            "this is not a run of cg4ai route: only routers answer under failed links",
+            code="unsupported",
+        )
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         raise InvalidInput(
@@ -295,11 +318,36 @@ class TrainedModel(Protocol):
         """Why it is unknown how far answers are from the optimum; empty where it is known."""
         ...
 
-    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
-        """Outputs with their proven gap, solved where that is above `fallback`.
+    @property
+    def fallback(self) -> float | None:
+        """The proven gap above which answers are improved or solved unless asked otherwise."""
+        ...
 
-        None where no optimum is known.
+    @property
+    def without_fallback(self) -> str:
+        """Why answers have no fallback where one is usual; empty where none is."""
+        ...
+
+    def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
+        """Outputs with their proven gap, solved where that is above a finite `fallback`.
+
+        Those outside the region are solved then, too. None where no optimum is known.
         """
+        ...
+
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        """The mixture's outputs as they are answered, such as rounded.
+
+        `improve_answers` does that itself.
+        """
+        ...
+
+    def measure_excess(self, inputs: Array) -> Excess | None:
+        """How far inputs lie beyond the region; None where its limits have no names."""
+        ...
+
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        """Of a router in a folder: that of the run that answers when these links have failed."""
         ...
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:

@@ -25,6 +25,7 @@ from cg4ai.apps.folders import (
     ARRAYS,
     DESCRIPTION,
     REPORT,
+    UPDATE_OF,
     check_application,
     describe_mixture,
     open_run,
@@ -105,9 +106,24 @@ def execute_command(
     `given` holds the settings that were named; the others are usual, or those of the run resumed.
     A time limit counts from `started` (of `clock.now`), by default from now.
     """
+    return execute_run(
+        app, lambda: choose_settings(app, given, options), options, screen, started=started
+    )
+
+
+def execute_run(
+    app: Application[S, P],
+    choose: Callable[[], ChosenSettings[S]],
+    options: RunOptions,
+    screen: Screen,
+    *,
+    started: float | None = None,
+    again: str = "",
+) -> int:
+    """The same for settings that `choose` gives; `again` is the command that continues the run."""
     started = clock.now() if started is None else started
     try:
-        chosen = choose_settings(app, given, options)
+        chosen = choose()
         outcome = perform(
             app,
             chosen.settings,
@@ -124,7 +140,7 @@ def execute_command(
         outcome = None
     screen.close()
     if outcome is None or outcome.evaluation is None:
-        print_interrupted(app.name, options.out)
+        print_interrupted(app.name, options.out, again)
         return INTERRUPTED
     story = app.story(outcome.summary)
     if options.json:
@@ -134,25 +150,27 @@ def execute_command(
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else UNBROKEN
         print(render_text(story, verbose=options.verbose, width=width))
         if options.out is not None:
-            print(describe_saved(options.out, app.name))
+            print(describe_saved(options.out, app.name, explorable=story.explorable))
     if outcome.unreported:
         print(outcome.unreported, file=sys.stderr)
     return KEPT if outcome.evaluation.kept else NOT_KEPT
 
 
-def describe_saved(folder: Path, name: str) -> str:
+def describe_saved(folder: Path, name: str, *, explorable: bool = True) -> str:
     """Where a run of the application with this name is, and what to do with it."""
     report = f" Report: {folder / REPORT}." if (folder / REPORT).exists() else ""
+    if not explorable:
+        return f"Saved in {folder}.{report}"
     explore = f"{program_of(name)} explore {shlex.quote(str(folder))}"
     return f"Saved in {folder}.{report} Explore it: {explore}"
 
 
-def print_interrupted(name: str, out: Path | None) -> None:
+def print_interrupted(name: str, out: Path | None, again: str = "") -> None:
     more = ""
     if out is not None:
         more = " before there was anything to save"
         if (out / "run.json").exists():
-            again = f"{training_command(name)} --resume --out {shlex.quote(str(out))}"
+            again = again or f"{training_command(name)} --resume --out {shlex.quote(str(out))}"
             more = f"; continue with: {again}"
     with ignore_interrupts():
         print(f"interrupted{more}", file=sys.stderr)
@@ -196,6 +214,11 @@ def choose_settings(
     check_application(run, app.name)
     stored = run.settings
     described = stored.pop(DESCRIPTION, None)
+    if described and UPDATE_OF in described:
+        raise RunFolderError(
+            f"{options.out} holds an update of {described[UPDATE_OF]}: continue it with the "
+            f"command that began it, {program_of(app.name)} update, and --out {options.out}"
+        )
     _refuse_settings_of_before(make, stored, options.out)
     settings = cast(S, make.from_mapping({**stored, **given}))
     only_longer = all(name in app.may_differ for name in given)

@@ -2,7 +2,8 @@
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
 requirements met; 1 unexpected failure, for certify and check: not proven, for doctor: it does not
-work; 2 bad input; 3 some requirement or guarantee not met; 130 interrupted.
+work; 2 bad input; 3 some requirement or guarantee not met; 4 predict: more drift than allowed; 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ EXAMPLES = {
     "predict": (
         "cg4ai predict run new_patients.csv --output predictions.csv",
         "cg4ai predict router demands.csv --details",
+        "cg4ai predict router hour.csv --fail-on-drift 0.05 --output splits.csv",
         "cat demands.json | cg4ai predict router - --format json",
     ),
     "serve": (
@@ -76,6 +78,15 @@ COMMANDS = (
             "cg4ai failures router",
             "cg4ai failures router a-b,c-d",
             "cg4ai failures router cables.csv --jobs 2",
+        ],
+    ),
+    Command(
+        "cg4ai.cli.update:update",
+        "Update a router after a change of traffic or network.",
+        [
+            "cg4ai update router --traffic yesterday.npz --out router-today",
+            "cg4ai update router --network network.json",
+            "cg4ai update router --network network.json --shrink --force",
         ],
     ),
     Command(

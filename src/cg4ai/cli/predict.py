@@ -11,6 +11,8 @@ import typer
 
 from cg4ai.cli.completion import RunFolder
 
+DRIFTED = 4  # exit code: all is predicted, and too many rows lie outside the region
+
 
 class Format(StrEnum):
     """How predictions are written."""
@@ -56,7 +58,20 @@ def predict(
         float | None,
         typer.Option(
             metavar="GAP",
-            help="Routers: improve or solve rows whose proven gap to the optimum is larger.",
+            help="Routers: improve or solve rows whose proven gap to the optimum is larger, and "
+            "solve those outside the set. [default: that of the run]",
+        ),
+    ] = None,
+    no_fallback: Annotated[
+        bool, typer.Option("--no-fallback", help="Routers: the router's answers as they are.")
+    ] = False,
+    fail_on_drift: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            metavar="SHARE",
+            help="End with exit code 4 if a larger share of the rows lies outside the region.",
         ),
     ] = None,
     history: Annotated[
@@ -88,6 +103,14 @@ def predict(
     those of docs/guarantees.md, or "unverified" or "violated". For a router it also adds a proven
     upper bound of the relative gap to the optimum.
 
+    Answers of a router that are further from the optimum than the run's --fallback, by a proof, or
+    that lie outside the set are improved or solved by a linear program. The first line on stderr
+    counts them, and the columns improved, solved and overloaded mark them.
+
+    Rows outside the region are summed up on stderr: how many, and for routers which demand or node
+    total is exceeded most and by what factor. Exit code 4: all is written, and the share of such
+    rows is above that of --fail-on-drift.
+
     A router that reads a history takes rows in order of time and answers each for the step after
     it. --history reads the formats of cg4ai route --traffic instead, e.g.
     cg4ai predict RUN matrices.npz --history --output splits.csv
@@ -95,8 +118,9 @@ def predict(
     --failed answers with the router of a failure that cg4ai failures has studied. Paths over failed
     links have no column then.
     """
+    from cg4ai.apps.drift import format_excess
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
-    from cg4ai.apps.predictions import PredictionOptions, RunPredictor
+    from cg4ai.apps.predictions import OF_RUN, Fallback, PredictionOptions, RunPredictor
     from cg4ai.errors import InvalidInput
     from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
@@ -105,6 +129,9 @@ def predict(
         from cg4ai.routing.operate.failure_study import failed_folder
 
         folder = failed_folder(folder, failed)
+    if no_fallback and fallback is not None:
+        raise InvalidInput("give --fallback or --no-fallback, not both", code="conflict")
+    gap: Fallback = OF_RUN if fallback is None else fallback
     predictor = RunPredictor.from_folder(folder)
     if history:
         table = predictor.described.read_history(data)
@@ -119,8 +146,17 @@ def predict(
     else:
         piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
         table, before = read_table(data, piped), 0
-    asked = PredictionOptions(details, explain, refuse_outside, fallback)
+    asked = PredictionOptions(details, explain, refuse_outside, None if no_fallback else gap)
     found = predictor.predict(table, asked, before=before)
+    for line in found.fallback.format_lines() if found.fallback is not None else ():
+        print(line, file=sys.stderr)
+    drift = found.drift
+    if drift["outside"]:
+        excess = format_excess(
+            drift, table.format_line(before + drift["largest"]["row"]) if "largest" in drift else ""
+        )
+        line = f"drift: {drift['outside']} of {drift['rows']} rows ({drift['share']:.1%}) outside"
+        print(f"{line}; {excess}" if excess else line, file=sys.stderr)
     for text in (found.warning, found.note):
         if text:
             print(f"warning: {text}", file=sys.stderr)
@@ -130,6 +166,13 @@ def predict(
         text = csv_text(found.mark_rows())
     if output is None:
         sys.stdout.write(text)
-        return
-    files.write_bytes(output, text.encode())
-    print(f"{len(found.rows)} predictions written to {output}", file=sys.stderr)
+    else:
+        files.write_bytes(output, text.encode())
+        print(f"{len(found.rows)} predictions written to {output}", file=sys.stderr)
+    if fail_on_drift is not None and drift["share"] > fail_on_drift:
+        print(
+            f"error: drift: the share of rows outside, {drift['share']:.4g}, is above "
+            f"--fail-on-drift {fail_on_drift:g}",
+            file=sys.stderr,
+        )
+        raise typer.Exit(DRIFTED)

@@ -18,6 +18,7 @@ OPTIONS = {
     "seconds": "--time-limit",
     "waiting": "--max-waiting",
     "connections": "--max-connections",
+    "drift_window": "--drift-window",
 }
 
 
@@ -44,6 +45,10 @@ def serve(
     max_connections: Annotated[
         int, typer.Option(metavar="N", help="Largest number of open connections.")
     ] = ServeLimits.connections,
+    drift_window: Annotated[
+        int,
+        typer.Option(metavar="N", help="Rows over which metrics say how many lie outside."),
+    ] = ServeLimits.drift_window,
     watch: Annotated[
         float,
         typer.Option(
@@ -71,6 +76,7 @@ def serve(
             seconds=time_limit,
             waiting=max_waiting,
             connections=max_connections,
+            drift_window=drift_window,
         )
     except InvalidSettings as error:
         named = re.sub(r"\b(\w+)(?= must )", lambda one: OPTIONS[one[0]], str(error))

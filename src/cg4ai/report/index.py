@@ -12,13 +12,12 @@ from cg4ai.errors import Cg4aiError, RunFolderError
 from cg4ai.pages import escape, render_page
 from cg4ai.report.html import STYLES, render_verdict
 from cg4ai.report.story import SavedRun, Story
-from cg4ai.report.write import tell_story, write_report
+from cg4ai.report.write import mark_source, tell_story, write_report
 from cg4ai.runs import files
 
 INDEX = "index.html"
 DEPTH = 3  # folders below the one that is named
 FIGURES = 3  # key figures of each run
-WRITTEN = ("run.json", "history.jsonl", "summary.json", "ensemble.json")  # what makes reports old
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def write_index(folder: Path, out: Path | None = None) -> Path:
 
 
 def _row(run: Path, folder: Path, target: Path) -> RunRow:
-    """One run; a report that is missing or older than its run is written."""
+    """One run; a report that is missing, or of what the run was before, is written."""
     name = run.relative_to(folder).as_posix()
     link = quote(Path(os.path.relpath(run / REPORT, target.parent)).as_posix())
     try:
@@ -79,8 +78,7 @@ def _current(run: Path) -> bool:
     made = run / REPORT
     if not made.exists():
         return False
-    when = made.stat().st_mtime
-    return all((run / name).stat().st_mtime <= when for name in WRITTEN if (run / name).exists())
+    return files.read_bytes(made).rstrip().endswith(mark_source(run).encode())
 
 
 def _line(row: RunRow) -> str:

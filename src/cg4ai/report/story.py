@@ -120,7 +120,8 @@ class Story:
     `figures`: scores with and without rules. `closing`: time and size in a sentence or two.
     `remarks`: what a reader must know to take the findings for what they are. `sections`: chapters
     of details. `trained`: sentences on how training went and ended. `blocks`: what the blocks of
-    members are called. `nothing`: what is said where there are no findings.
+    members are called. `nothing`: what is said where there are no findings. `explorable`: whether
+    there is an interactive page of the run.
     """
 
     title: str
@@ -134,6 +135,7 @@ class Story:
     trained: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
     nothing: str = format_headline(())
+    explorable: bool = True
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:

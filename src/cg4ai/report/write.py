@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from cg4ai.report.story import SavedRun, Story
 from cg4ai.runs import files
 
 UNWANTED = "CG4AI_NO_REPORT"
+MADE_OF = ("run.json", "history.jsonl", "summary.json", "ensemble.json")  # what a report says
 DRAWING = threading.Lock()  # runs may end in several threads, and matplotlib is for one
 
 
@@ -35,8 +37,17 @@ def write_report(
     with check_readable(saved), DRAWING:
         page = report_page(saved, story)
     target = folder / REPORT if out is None else out
-    files.write_bytes(target, page.encode())
+    files.write_bytes(target, f"{page.rstrip()}\n{mark_source(folder)}\n".encode())
     return target
+
+
+def mark_source(folder: Path) -> str:
+    """A comment at the end of a report: a digest of the files of the run that it was made of."""
+    total = hashlib.sha256()
+    for name in MADE_OF:
+        content = files.read_bytes(folder / name) if (folder / name).exists() else b""
+        total.update(f"{name} {len(content)}\n".encode() + content)
+    return f"<!-- made of {total.hexdigest()} -->"
 
 
 def try_write_report(

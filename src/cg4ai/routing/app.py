@@ -25,21 +25,35 @@ from cg4ai.apps import (
     solve_plainly,
 )
 from cg4ai.clock import Review
-from cg4ai.colgen import Callbacks, Epigraph, IterationRecord, derive_seed
+from cg4ai.colgen import Callbacks, IterationRecord, derive_seed
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
 from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
-from cg4ai.routing.evaluate import evaluate, evaluate_further, plain_router
+from cg4ai.routing.evaluate import (
+    evaluate,
+    evaluate_further,
+    measure_fallback,
+    measure_rounding,
+    plain_router,
+)
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
-from cg4ai.routing.network.instance import Instance, instance
-from cg4ai.routing.operate.answers import PRICES, LowerBound, compute_stored_prices
+from cg4ai.routing.network.instance import Instance, instance, round_answers_of
+from cg4ai.routing.operate.answers import (
+    FALLBACK,
+    PRICES,
+    LowerBound,
+    compute_stored_prices,
+    get_known_prices,
+)
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
+from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.settings import USUAL_PRUNE, Recipe, RouteSettings
+from cg4ai.routing.train.granular import restore_granularity
 from cg4ai.routing.train.problem import (
     attacked_problem,
     capacity,
@@ -48,7 +62,6 @@ from cg4ai.routing.train.problem import (
     shielded_problem,
     tree_problem,
 )
-from cg4ai.routing.train.rare_demands import GapTail
 from cg4ai.routing.train.shield import record_cuts
 from cg4ai.routing.train.size_limits import (
     describe_unproven,
@@ -61,6 +74,8 @@ from cg4ai.runs import Run
 if TYPE_CHECKING:
     from cg4ai.routing.demands.history import MeasuredHistory
     from cg4ai.routing.demands.measured import MeasuredTraffic
+    from cg4ai.routing.network.network import Network
+    from cg4ai.routing.operate.later_traffic import LaterComparison
     from cg4ai.routing.prove.ratio import RatioAnchor
 
 EVALUATION_S = 30.0  # kept of a time limit at most: an evaluation takes 5 to 20 s of a free core
@@ -142,7 +157,7 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "failures", "jobs"),
+        *("path_file", "traffic", "validation", "failures", "jobs", "fallback"),
         # whether the paths are others is seen from the paths
         *("path_choice", "max_hops", "max_latency"),
     )
@@ -152,7 +167,11 @@ class Routing:
     ) -> RoutingPreparation:
         if settings.traffic is not None:
             return self._measured(settings, described)
-        made = self._instance(settings) if described is None else restore_instance(described)
+        made = (
+            _granular(self.make_instance(settings), settings)
+            if described is None
+            else restore_instance(described)
+        )
         if settings.objective == "cost":
             PathCost(made)  # refuses a network without lengths
         _check_failures(settings, made)
@@ -191,6 +210,7 @@ class Routing:
                 least=settings.min_demand,
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
+            made = _granular(made, settings)
         _check_failures(settings, made)
         refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
@@ -203,9 +223,10 @@ class Routing:
             made = note_history(made, history, hose=not settings.no_hose)
         return RoutingPreparation(settings, made, measured, history)
 
-    def _instance(self, settings: RouteSettings) -> Instance:
+    def make_instance(self, settings: RouteSettings, network: Network | None = None) -> Instance:
+        """The instance that the settings describe; `network`: what their network is, if known."""
         return instance(
-            settings.network,
+            settings.network if network is None else network,
             "all" if settings.demands == ALL else settings.demands,
             settings.paths,
             load=settings.load,
@@ -319,9 +340,11 @@ class Routing:
             router.about[PRICES] = compute_stored_prices(
                 made,
                 router,
-                _known_prices(task.problem),
+                get_known_prices(task.problem),
                 seed=derive_seed(asked.seed, 0, "prices"),
             )
+            if asked.fallback is not None:
+                router.about[FALLBACK] = asked.fallback
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
@@ -378,7 +401,7 @@ class Routing:
         if later is not None:
             if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
-            later.compare(review)
+            self.compare_later(later, review)
             found = evaluate_further(made, result.ensemble, found, later.of_set)
             more["traffic"] = later.found
         summary, arrays = found.summary | more, dict(found.arrays)
@@ -393,11 +416,20 @@ class Routing:
             summary["strength"] = Strength.VIOLATED  # by a vector found after the proof
         if solved.refused and asked.agent_scope != "all" and found.kept:
             summary["strength"] = Strength.UNVERIFIED  # that budgets suffice wants the proof
+        kept = found.kept
+        about, granular = result.ensemble.about, restore_granularity(made, result.ensemble)
+        bound = _bound(made, about.get(PRICES))
+        if bound is not None and FALLBACK in about and asked.agent_scope == "all":
+            gap = about[FALLBACK]
+            summary[FALLBACK] = measure_fallback(made, result.ensemble, bound, gap, seed=asked.seed)
+        if granular is not None:
+            summary |= {"granularity": measure_rounding(granular, result.ensemble, asked.seed)}
+            kept &= summary["granularity"]["worst_utilisation"] <= FEASIBLE
         if isinstance(task.journal, CutJournal):
             arrays |= task.journal.to_arrays()
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
-        kept = found.kept and summary["strength"] == asked.guarantee
+        kept &= summary["strength"] == asked.guarantee
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
             kept &= is_ratio_kept(summary)
@@ -426,6 +458,10 @@ class Routing:
         summary = found.summary | dict(solved.written)
         return _with_real_figures(prepared.instance, summary, found.arrays, kept=found.kept)
 
+    def compare_later(self, later: LaterComparison, review: Review) -> None:
+        """Add what the router is compared with on later traffic."""
+        later.compare(review)
+
     def restore(
         self, ensemble: Ensemble, description: Mapping[str, Any], settings: Mapping[str, Any]
     ) -> TrainedModel:
@@ -446,7 +482,8 @@ class Routing:
         bound = _bound(made, description.get(PRICES))
         local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("agent_scope", "all") != "all"
-        return Router(made, local, bound, agents)
+        gap, granular = _gap(description.get(FALLBACK)), restore_granularity(made, ensemble)
+        return Router(made, local, bound, agents, gap, granular)
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         from cg4ai.routing.pages.report import make_routing_story
@@ -489,6 +526,19 @@ def _bound(made: Instance, prices: Any) -> LowerBound | None:
         ) from error
 
 
+def _granular(made: Instance, settings: RouteSettings) -> Instance:
+    return made if settings.granularity is None else round_answers_of(made, settings.granularity)
+
+
+def _gap(value: Any) -> float | None:
+    """The gap of the fallback; None: none was asked for, or the run is of an earlier version."""
+    if value is not None and (type(value) not in (int, float) or not value >= 0):
+        raise RunFolderError(
+            f"the run's fallback is {value!r:.80}, not a gap of at least 0: restore it from a copy"
+        )
+    return None if value is None else float(value)
+
+
 def _check_failures(settings: RouteSettings, made: Instance) -> None:
     """Refuse failures that cannot be read now: after the training it would be too late."""
     if settings.failures is None:
@@ -500,12 +550,6 @@ def _check_failures(settings: RouteSettings, made: Instance) -> None:
         if failure.fault:
             raise InvalidInput(failure.fault)
     refuse_large_study(made, len(failures))
-
-
-def _known_prices(problem: Problem) -> Array | None:
-    """Prices of links (k, A) that training has found already."""
-    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
-    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 APPLICATION = Routing()

@@ -21,13 +21,20 @@ from cg4ai.routing.demands.scaling import FACTOR
 from cg4ai.routing.demands.sets import MIXES, FreshDemands, MixedDemands, describe_set
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import compare_with_network
+from cg4ai.routing.operate.answers import LowerBound, improve_answers
 from cg4ai.routing.pages.link_loads import WorstLoads, gap_arrays, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE, UNROUTED, Attack, timed_attack
 from cg4ai.routing.settings import Recipe, RouteSettings
 from cg4ai.routing.train import effort
+from cg4ai.routing.train.granular import Granularity, round_splits
 from cg4ai.routing.train.optimal import OptimalRouting, find_bottleneck, least_mlu_until
 from cg4ai.routing.train.problem import capacity, first_request
-from cg4ai.routing.train.shield import edge_vectors, find_by_ascent, measure_shield
+from cg4ai.routing.train.shield import (
+    edge_vectors,
+    find_by_ascent,
+    measure_shield,
+    sample_adversarial,
+)
 from cg4ai.routing.train.size_limits import describe_unproven
 from cg4ai.rules import Box
 
@@ -36,6 +43,7 @@ LABELLED = 1000  # vectors at which splits are compared, where they are not know
 FEW = 200  # vectors at which a shielded router is looked at in any case
 ROUNDS = 3  # of what is timed, in turns
 NO_LOAD = 1e-300  # an optimum below it counts as so much
+ROUNDED = 5000  # vectors at which rounding and the fallback are measured
 ALONE = 100  # vectors predicted one by one in each
 PLAIN = 1.2  # times that of training: what plain networks and their attack take
 
@@ -528,6 +536,43 @@ def measure_prediction_speed(
         "single_answer_s": single / len(alone),
         "program_answer_s": program / len(vectors),
         "batch_speedup": program / max(batch, 1e-9),
+    }
+
+
+def measure_fallback(
+    instance: Instance, ensemble: Ensemble, bound: LowerBound, gap: float, *, seed: int
+) -> dict[str, Any]:
+    """The share of answers within the set that are not proven within `gap` of the optimum."""
+    count = effort.count_affordable(ROUNDED, effort.SHIELDED, len(instance.path_demand))
+    vectors = instance.sample(count, derive_seed(seed, 0, "fallback"))
+    found = improve_answers(instance, vectors, ensemble.predict(vectors), bound=bound)
+    return {"gap": gap, "vectors": count, "share": float((found.gaps > gap).mean())}
+
+
+def measure_rounding(granular: Granularity, ensemble: Ensemble, seed: int) -> dict[str, Any]:
+    """What rounding loses at vectors of the set, as shares of MLU, and the most it loads a link.
+
+    The latter at vectors near the edge, at vertices and where ascent finds links nearly full.
+    `anchored`: the share of those at which an answer went towards the anchor.
+    """
+    made = granular.instance
+    count = effort.count_affordable(ROUNDED, effort.SHIELDED, len(made.path_demand))
+    vectors = made.sample(count, derive_seed(seed, 0, "rounded"))
+    before = ensemble.predict(vectors)
+    after = granular.round_answers(vectors, before)
+    least = np.maximum(made.compute_utilisation(vectors, before).max(axis=1), NO_LOAD)
+    ratio = made.compute_utilisation(vectors, after).max(axis=1) / least
+    attacked = sample_adversarial(made, ensemble, count, seed=seed)
+    own = ensemble.predict(attacked)
+    rounded = granular.round_answers(attacked, own)
+    plain = round_splits(own, made.path_demand, granular.parts)
+    return {
+        "parts": granular.parts,
+        "vectors": count,
+        "mean_ratio": float(ratio.mean()),
+        "max_ratio": float(ratio.max()),
+        "worst_utilisation": float(made.compute_utilisation(attacked, rounded).max()),
+        "anchored": float((rounded != plain).any(axis=1).mean()),
     }
 
 

@@ -12,6 +12,7 @@ HISTORY = "history"  # in descriptions and summaries: what is said of windows
 ALL = 0  # demands: every one that there is
 AUTO = 0.0  # ratio: the least that the cells reach
 CAPACITIES_AUTO = "auto"  # scale_capacities: what the load asks for
+MOST_PARTS = 4096  # granularity: beyond it rounding hardly shows
 LEAST_FACTOR, LARGEST_FACTOR = 1e-9, 1e9
 
 
@@ -34,6 +35,19 @@ def load_of(text: str) -> float | None:
     except ValueError:
         raise InvalidInput(
             f"load must be a number above 0 and at most 1, or none, got {text!r}", code="range"
+        ) from None
+
+
+def fallback_of(text: str) -> float | None:
+    """The option --fallback: a gap, or none for the router's answers as they are."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(
+            f"fallback must be a gap of at least 0, such as 0.02, or none, got {text!r}",
+            code="range",
         ) from None
 
 

@@ -21,9 +21,11 @@ from cg4ai.apps import (
 from cg4ai.routing.options import (
     AUTO,
     CAPACITIES_AUTO,
+    MOST_PARTS,
     demands_of,
     factor_fault,
     factor_of,
+    fallback_of,
     load_of,
     ratio_of,
     sizes_of,
@@ -280,6 +282,21 @@ class RouteSettings(Recipe):
         most=2**16,
         metavar="N",
     )
+    fallback: float | None = setting(
+        0.02,
+        "Improve or solve answers whose proven gap to the optimum is larger, and solve those "
+        "outside the set; none: the router's as they are.",
+        least=0,
+        read=fallback_of,
+        metavar="GAP|none",
+    )
+    granularity: int | None = setting(
+        None,
+        "Answer with splits in multiples of 1/N that keep the capacities all the same.",
+        least=1,
+        most=MOST_PARTS,
+        metavar="N",
+    )
     prune: float | None = setting(
         None,
         f"MLU to give up for fewer members; {USUAL_PRUNE} if not given.",
@@ -329,6 +346,7 @@ class RouteSettings(Recipe):
         faults += self._misplaced_trees()
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
+        faults += self._misplaced_granularity()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -456,6 +474,25 @@ class RouteSettings(Recipe):
                 "at least a tenth of their largest, and neither hose, budget nor traffic"
             )
         return faults
+
+    def _misplaced_granularity(self) -> list[str]:
+        """Rounded answers rest on the anchor of one shield for all demands."""
+        if self.granularity is None:
+            return []
+        others = {
+            f"guarantee {self.guarantee}": self.guarantee != "shielded",
+            f"agent_scope {self.agent_scope}": self.agent_scope != "all",
+            "ratio": self.ratio is not None,
+            "history": self.history is not None,
+        }
+        wrong = [name for name, differs in others.items() if differs]
+        if not wrong:
+            return []
+        return [
+            "granularity is kept by checking each answer at its own demands, or else by the "
+            "constant split that a shield moves all demands to; no ratio is proven of rounded "
+            f"splits: leave out {', '.join(wrong)}"
+        ]
 
     def _misplaced_trees(self) -> list[str]:
         """Trees are proven or shielded, and do not mix with a network for each demand."""

@@ -15,13 +15,17 @@ BUSY = 503
 
 @dataclass(frozen=True)
 class ServeLimits(CheckedSettings):
-    """Of one request its body, rows and seconds; how many requests and connections at once."""
+    """Of one request its body, rows and seconds; how many requests and connections at once.
+
+    drift_window: over how many of the last rows metrics say how many lie outside the region.
+    """
 
     body_mib: float = setting(32.0, least=0.001, most=1024)
     rows: int = setting(10_000, least=1)
     seconds: float = setting(30.0, least=0.001, most=3600)
     waiting: int = setting(64, least=1, most=10_000)
     connections: int = setting(256, least=1, most=10_000)
+    drift_window: int = setting(1000, least=1, most=100_000)
 
     @property
     def body_bytes(self) -> int:

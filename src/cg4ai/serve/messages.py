@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps.csv_tables import CsvTable, as_number
 from cg4ai.apps.json_tables import ROWS, json_table, kind_of, parse_json, refuse_unknown_keys
-from cg4ai.apps.predictions import PredictionOptions
+from cg4ai.apps.predictions import OF_RUN, Fallback, PredictionOptions
 from cg4ai.errors import InvalidInput, SolverFailure, out_of_memory
 from cg4ai.extras import import_optional
 from cg4ai.pages.page import POLICY
@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 
 NAME = "the request"
 SWITCHES = ("details", "explain", "refuse_outside")
-FALLBACK = "fallback"
-KEYS = (ROWS, *SWITCHES, FALLBACK)
+FALLBACK, FAILED = "fallback", "failed"
+KEYS = (ROWS, *SWITCHES, FALLBACK, FAILED)
+MOST_FAILED = 100  # links of one failure
 
 
 @dataclass(frozen=True)
 class Question:
-    """Rows, and what is wanted for each."""
+    """Rows, and what is wanted for each; `failed`: links that are down, in order."""
 
     table: CsvTable
     asked: PredictionOptions
+    failed: tuple[str, ...] = ()
 
 
 def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
@@ -54,8 +56,22 @@ def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
     switches = {name: _switch(content.get(name, False), name) for name in SWITCHES}
     if explain:
         switches["explain"] = True
-    asked = PredictionOptions(**switches, fallback=_gap(content.get(FALLBACK)))
-    return Question(json_table(rows, Path(NAME)), asked)
+    asked = PredictionOptions(**switches, fallback=_gap(content))
+    return Question(json_table(rows, Path(NAME)), asked, _links(content.get(FAILED)))
+
+
+def _links(value: Any) -> tuple[str, ...]:
+    """Names of links, each once; none where the key is missing."""
+    if value is None:
+        return ()
+    named = isinstance(value, list) and len(value) <= MOST_FAILED
+    if not named or not all(isinstance(one, str) and one.strip() for one in value):
+        raise InvalidInput(
+            f'{NAME}, key {FAILED!r} must be a list of up to {MOST_FAILED} links, such as ["A-B"], '
+            f"got {_shown(value)}",
+            code="type",
+        )
+    return tuple(sorted({one.strip() for one in value}))
 
 
 def _switch(value: Any, name: str) -> bool:
@@ -66,8 +82,11 @@ def _switch(value: Any, name: str) -> bool:
     return value
 
 
-def _gap(value: Any) -> float | None:
-    """A number, which came as the text that it was written as."""
+def _gap(content: Mapping[str, Any]) -> Fallback:
+    """A number, which came as the text that it was written as; that of the run if not given."""
+    if FALLBACK not in content:
+        return OF_RUN
+    value = content[FALLBACK]
     if value is None:
         return None
     number = as_number(value) if isinstance(value, str) else None
@@ -138,7 +157,7 @@ async def _expected(request: Request, fault: Exception) -> Response:
     if isinstance(fault, InvalidInput):
         return make_error(str(fault), 422)
     if isinstance(fault, SolverFailure):
-        return make_error(f"{fault}; leave out the fallback, or send other rows", 503)
+        return make_error(f"{fault}; ask for no fallback (null), or send other rows", 503)
     if out_of_memory(fault):
         return make_error(NO_MEMORY, 503)
     raise fault

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cg4ai.apps.predictions import Predictions
@@ -14,10 +17,53 @@ if TYPE_CHECKING:
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 
 
-class Metrics:
-    """Counters of one server; `waiting` says how many requests there are now."""
+@dataclass(frozen=True, slots=True)
+class SeenRow:
+    """Whether a row lay outside the region, and the limit that it exceeds most, by what factor."""
 
-    def __init__(self, waiting: Callable[[], float]) -> None:
+    outside: bool
+    limit: str
+    factor: float
+
+
+class DriftWindow:
+    """The last rows that were predicted, from any thread."""
+
+    def __init__(self, rows: int) -> None:
+        self._seen: deque[SeenRow] = deque(maxlen=rows)
+        self._lock = threading.Lock()
+
+    def add(self, found: Predictions) -> None:
+        """The rows of an answer."""
+        excess, last = found.excess, max(0, len(found.rows) - (self._seen.maxlen or 0))
+        seen = []
+        for number, outside in enumerate(found.outside[last:].tolist(), start=last):
+            limit, factor = "", 0.0
+            if outside and excess is not None:
+                limit = excess.limits[int(excess.worst[number])]
+                factor = float(excess.factors[number])
+            seen.append(SeenRow(outside, limit, factor))
+        with self._lock:
+            self._seen.extend(seen)
+
+    def clear(self) -> None:
+        """Forget all: another run answers."""
+        with self._lock:
+            self._seen.clear()
+
+    def look(self) -> list[SeenRow]:
+        """The rows as they are now."""
+        with self._lock:
+            return list(self._seen)
+
+
+class Metrics:
+    """Counters of one server; `waiting` says how many requests there are now.
+
+    `drift_window`: over how many of the last rows drift is looked at.
+    """
+
+    def __init__(self, waiting: Callable[[], float], drift_window: int = 1000) -> None:
         made = import_optional("prometheus_client")
         self._text = made.generate_latest
         self.content_type: str = made.CONTENT_TYPE_LATEST
@@ -43,6 +89,12 @@ class Metrics:
         self._moved = made.Counter(
             "cg4ai_rows_shielded", "Rows whose answer a shield moved towards its anchor.", **own
         )
+        self._answers = made.Counter(
+            "cg4ai_answers",
+            "Answers of a router by origin: router, improved or solved.",
+            ["origin"],
+            **own,
+        )
         self._reloads = made.Counter(
             "cg4ai_reloads", "Reloads: loaded, unchanged or failed.", ["outcome"], **own
         )
@@ -50,6 +102,19 @@ class Metrics:
             "cg4ai_model_info",
             "The run that answers.",
             ["model", "application", "version"],
+            **own,
+        )
+        self._window, self._answering = DriftWindow(drift_window), ""
+        self._drift_rows = made.Gauge(
+            "cg4ai_drift_rows", "The last rows predicted, over which drift is looked at.", **own
+        )
+        self._drift_share = made.Gauge(
+            "cg4ai_drift_outside_share", "Share of these rows outside the region.", **own
+        )
+        self._drift_factor = made.Gauge(
+            "cg4ai_drift_largest_factor",
+            "By what factor one of these rows exceeds a limit of the region most.",
+            ["limit"],
             **own,
         )
         made.Gauge(
@@ -66,9 +131,18 @@ class Metrics:
         self._rows.inc(len(found.rows))
         self._outside.inc(int(found.outside.sum()))
         self._moved.inc(found.moved or 0)
+        self._window.add(found)
+        count = found.fallback
+        if count is not None and count.gap is not None:
+            self._answers.labels("router").inc(count.router)
+            self._answers.labels("improved").inc(count.improved)
+            self._answers.labels("solved").inc(count.solved)
 
     def record_run(self, card: ModelCard) -> None:
-        """Say which run answers from now on."""
+        """Say which run answers from now on; the rows before it say nothing of its region."""
+        if card.model != self._answering:
+            self._window.clear()
+        self._answering = card.model
         self._model.clear()
         self._model.labels(card.model, card.application, card.version).set(1)
 
@@ -78,5 +152,13 @@ class Metrics:
 
     def format_text(self) -> bytes:
         """All of it, for Prometheus."""
+        seen = self._window.look()
+        self._drift_rows.set(len(seen))
+        self._drift_share.set(sum(row.outside for row in seen) / len(seen) if seen else 0.0)
+        self._drift_factor.clear()
+        named = [row for row in seen if row.limit]
+        if named:
+            worst = max(named, key=lambda row: row.factor)
+            self._drift_factor.labels(worst.limit).set(worst.factor)
         content: bytes = self._text(self.registry)
         return content

@@ -58,6 +58,14 @@ def describe_predictions() -> dict[str, Any]:
                 "additionalProperties": {"type": "array", "items": {"type": "string"}},
                 "description": "Of a router: the nodes of the path that each column is of.",
             },
+            "fallback": {
+                "type": "object",
+                "description": "Of a router: how many answers are its own, improved or solved.",
+            },
+            "drift": {
+                "type": "object",
+                "description": "Of a router, where rows lie outside its set: what they exceed.",
+            },
         },
     }
     return {
@@ -109,10 +117,17 @@ def _request() -> dict[str, Any]:
             "details": make_switch("What follows, too: of a router each link's utilisation."),
             "explain": make_switch("How strongly each rule is kept, as /explain says in any case."),
             "refuse_outside": make_switch("Refuse rows outside the region of a rule."),
+            "failed": {
+                "type": ["array", "null"],
+                "items": {"type": "string"},
+                "description": "Of a router: links that are down, such as A-B; the failure must "
+                "have been studied by cg4ai failures.",
+            },
             "fallback": {
                 "type": ["number", "null"],
                 "minimum": 0,
-                "description": "Of a router: improve or solve rows whose proven gap is larger.",
+                "description": "Of a router: improve or solve rows whose proven gap is larger, and "
+                "solve those outside the set; null: neither. Without it the run decides.",
             },
         },
     }

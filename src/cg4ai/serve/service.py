@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cg4ai.apps.csv_tables import CsvTable
-from cg4ai.apps.predictions import TIME, RunPredictor
+from cg4ai.apps.predictions import TIME, RunPredictor, read_digest
 from cg4ai.clock import Deadline
-from cg4ai.errors import Cg4aiError
+from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.report.card import ModelCard, card_of
 from cg4ai.serve.limits import (
     Refusal,
@@ -31,7 +31,32 @@ from cg4ai.serve.limits import (
 from cg4ai.serve.messages import question_of
 from cg4ai.serve.metrics import Metrics
 
+MOST_NAMES = 1000  # of failures that are remembered with their folders
 NO_ROWS = CsvTable(Path("no rows"), (), [], [])
+
+
+class FailureRouters:
+    """The routers of failures below a run's folder, each loaded when it is first asked for."""
+
+    def __init__(self, folder: Path, whole: RunPredictor) -> None:
+        self.folder, self.whole = folder, whole
+        self._folders: dict[tuple[str, ...], Path] = {}
+        self._loaded = {folder: whole}  # links that no path uses change nothing
+
+    def find(self, links: tuple[str, ...]) -> RunPredictor:
+        """That of links which fail together; an error where there is none."""
+        if links not in self._folders:
+            found = self.whole.described.find_failed_run(self.folder, links)
+            if found not in self._loaded:
+                self._loaded[found] = RunPredictor.from_folder(found)
+            if read_digest(self.folder) != self.whole.digest:
+                raise Refusal(
+                    409, "the run in the folder is no longer the one that answers; reload it"
+                )
+            if len(self._folders) >= MOST_NAMES:  # of as many spellings as clients invent
+                self._folders.clear()
+            self._folders[links] = found
+        return self._loaded[self._folders[links]]
 
 
 @dataclass(frozen=True)
@@ -40,6 +65,7 @@ class LoadedRun:
 
     predictor: RunPredictor
     card: ModelCard
+    failures: FailureRouters
     note: str = ""
     why: str = ""
 
@@ -47,7 +73,7 @@ class LoadedRun:
 def load_run(folder: Path) -> LoadedRun:
     """The run in a folder with all that answers need, so that none waits for a file later."""
     predictor = RunPredictor.from_folder(folder)
-    card = card_of(folder, predictor)
+    card, failures = card_of(folder, predictor), FailureRouters(folder, predictor)
     try:
         predictor.rules(NO_ROWS)
     except (Cg4aiError, OSError) as error:
@@ -55,8 +81,8 @@ def load_run(folder: Path) -> LoadedRun:
             "the files of the rules are not there as they were in training: explanations give "
             "what is recorded of each rule, and no slack"
         )
-        return LoadedRun(replace(predictor, recorded_only=True), card, note, str(error))
-    return LoadedRun(predictor, card)
+        return LoadedRun(replace(predictor, recorded_only=True), card, failures, note, str(error))
+    return LoadedRun(predictor, card, failures)
 
 
 class WindowMemory:
@@ -109,7 +135,7 @@ class Service:
         self.folder = folder.absolute()
         self.limits = limits or ServeLimits()
         self.places = RequestSlots(self.limits)
-        self.metrics = Metrics(lambda: self.places.taken)
+        self.metrics = Metrics(lambda: self.places.taken, self.limits.drift_window)
         self.trouble = ""  # why the last reload failed
         self.current = load_run(self.folder)
         self._took_over()
@@ -187,12 +213,22 @@ class Service:
         pause()
         question = question_of(content, self.limits, explain=explain)
         pause()
+        predictor, model = loaded.predictor, loaded.card.model
+        if question.failed:
+            try:
+                predictor = loaded.failures.find(question.failed)
+            except InvalidInput as error:
+                raise InvalidInput(hide_paths(str(error), self.folder), code=error.code) from error
+            except RunFolderError as error:
+                words = hide_paths(str(error), self.folder)
+                raise Refusal(409, f"the router of this failure cannot be read: {words}") from error
+            model = predictor.digest
         table, before = self._window.extend(question.table, loaded)
-        found = loaded.predictor.predict(
+        found = predictor.predict(
             table, question.asked, count_moved=True, pause=pause, before=before
         )
         pause()
-        text = found.as_json(loaded.card.model)
+        text = found.as_json(model)
         self._window.keep(table, loaded)
         self.metrics.count_rows(found)
         return text.encode()

@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING
 from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
-    from cg4ai.solvers.highs import INFEASIBLE, OPTIMAL, LinearProgram
+    from cg4ai.solvers.highs import (
+        INFEASIBLE,
+        OPTIMAL,
+        LinearProgram,
+        MixedProgram,
+        solve_mixed,
+    )
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
-            "cg4ai.solvers.highs": ["INFEASIBLE", "OPTIMAL", "LinearProgram"],
+            "cg4ai.solvers.highs": [
+                "INFEASIBLE",
+                "OPTIMAL",
+                "LinearProgram",
+                "MixedProgram",
+                "solve_mixed",
+            ],
         },
     )
 
@@ -20,4 +32,6 @@ __all__ = [
     "INFEASIBLE",
     "OPTIMAL",
     "LinearProgram",
+    "MixedProgram",
+    "solve_mixed",
 ]

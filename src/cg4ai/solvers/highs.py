@@ -120,6 +120,11 @@ class LinearProgram:
         basis.valid, basis.alien = True, False
         _check(self._highs.setBasis(basis), "setBasis")
 
+    def restart_from(self, columns: IntArray, rows: IntArray) -> None:
+        """Forget all runs, so that the next one depends on this basis and not on those before."""
+        _check(self._highs.clearSolver(), "clearSolver")
+        self.set_basis(columns, rows)
+
     def run(
         self,
         *,

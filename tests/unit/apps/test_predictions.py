@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cg4ai.apps.json_tables import json_table
@@ -30,7 +31,7 @@ def test_loads_beyond_all_numbers_are_unknown_in_json(finished_runs: Path) -> No
     narrow = replace(loaded.described, instance=replace(made, capacity=made.capacity / 1e3))
     predictor = RunPredictor(loaded.ensemble, narrow, "digest")
     found = predictor.predict(
-        table({"a->d": "1e308", "b->d": "1e308"}), PredictionOptions(details=True)
+        table({"a->d": "1e308", "b->d": "1e308"}), PredictionOptions(details=True, fallback=None)
     )
     (row,) = json.loads(found.as_json("digest"))["rows"]
     assert row["mlu"] is None
@@ -82,6 +83,49 @@ def test_rows_are_solved_in_portions_and_it_is_asked_between_them_whether_to_go_
 
     with pytest.raises(Enough):
         predictor.predict(table(*rows), PredictionOptions(), pause=enough)
+
+
+def test_answers_outside_the_set_come_from_the_program_and_are_counted(finished_runs: Path) -> None:
+    """By default; the last row is outside and cannot be carried, the one before can."""
+    predictor = RunPredictor.from_folder(finished_runs / "route")
+    assert isinstance(predictor.described, Router)
+    made = predictor.described.instance
+    largest = made.demand_max
+    vectors = np.array([0.5 * largest, [1.01 * largest[0], 0.1], 2 * largest])
+    rows = table(*({"a->d": str(a), "b->d": str(b)} for a, b in vectors.tolist()))
+    found = predictor.predict(rows, PredictionOptions(details=True))
+    best = made.find_optimal(vectors).mlu
+    assert best[1] < 1 < best[2]
+    for row, mlu in zip(found.rows[1:], best[1:], strict=True):
+        assert row["mlu"] == pytest.approx(mlu, rel=1e-6)
+        assert row["above the optimum at most"] <= 1e-6
+        assert row["solved"]
+        assert row["overloaded"] == (mlu > 1 + 1e-6)
+    data = json.loads(found.as_json("digest"))["fallback"]
+    assert (data["gap"], data["outside"], data["outside_overloaded"]) == (0.02, 2, 1)
+    assert data["router"] + data["improved"] + data["solved"] == 3
+    assert "neighbouring" in data["statement"]
+    plain = predictor.predict(rows, PredictionOptions(fallback=None))
+    expected = predictor.ensemble.predict(vectors, outside="ignore")
+    assert np.array([list(row.values()) for row in plain.rows]) == pytest.approx(expected)
+    assert json.loads(plain.as_json("digest"))["fallback"]["gap"] is None
+
+
+def test_runs_of_agents_costs_or_earlier_versions_answer_as_they_are(finished_runs: Path) -> None:
+    predictor = RunPredictor.from_folder(finished_runs / "route")
+    assert isinstance(predictor.described, Router)
+    rows = table({"a->d": "99", "b->d": "1"})
+    for change, why in (
+        ({"agents": True}, "all demands at once"),
+        ({"bound": None}, "no prices of links"),
+        ({"gap": None}, "switched off"),  # by --fallback none, or before it was usual
+    ):
+        other = replace(predictor, described=replace(predictor.described, **change))
+        found = other.predict(rows, PredictionOptions())
+        assert "solved" not in found.rows[0]
+        assert found.fallback is not None
+        assert why in found.fallback.as_data()["why"]
+        assert bool(found.fallback.format_lines()) == (why != "switched off")
 
 
 def test_a_run_that_changes_while_it_is_read_is_not_taken(

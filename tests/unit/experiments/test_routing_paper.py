@@ -150,7 +150,7 @@ def test_the_published_ablation_learns_splits_of_least_cost() -> None:
     made = instance("abilene", 5, 3)
     asked = PaperSettings(network="abilene", labels=20, objective="cost")
     objective = paper_problem(made, asked).objective
-    vectors, splits = objective.inputs, np.asarray(objective.targets)  # type: ignore[union-attr]
+    vectors, splits = objective.inputs, np.asarray(objective.targets)
     flow = splits * vectors[:, np.repeat(np.arange(5), [len(block) for block in made.blocks])]
     best = made.find_optimal(vectors, objective="cost").cost
     np.testing.assert_allclose(flow @ made.path_length, best, rtol=1e-6)

@@ -72,6 +72,7 @@ def test_a_network_is_certified_and_its_file_checked(name: str, tmp_path: Path) 
         path, module, requirement=rule, certification=found, region=region, title="a network"
     )
     assert main([str(path), "--quiet"]) == 0
+    assert rule.name in str(cg4ai.check(path))
 
 
 @pytest.mark.parametrize("name", list(CASES))

@@ -23,7 +23,7 @@ from cg4ai.routing.operate.answers import (
     further_prices,
     improve_answers,
 )
-from cg4ai.routing.train.optimal import arc_prices, basic_splits
+from cg4ai.routing.train.optimal import SplitProgram, arc_prices
 from raising import raises
 
 
@@ -92,7 +92,7 @@ def test_answers_are_improved_without_a_program_and_none_gets_worse(
 
 
 def _optimal_splits(made: Instance, vectors: Array) -> Array:
-    return basic_splits(made, vectors)[0]
+    return SplitProgram(made).solve(vectors)[0]
 
 
 def test_further_prices_come_from_where_the_known_ones_prove_too_little(
@@ -230,6 +230,30 @@ def test_no_demand_is_routed_at_no_distance(made: Instance, bound: LowerBound) -
     found = improve_answers(made, np.zeros((1, 4)), even[None], bound=bound, fallback=0.0)
     assert found.gaps.tolist() == [0.0]
     assert not found.solved.any()
+
+
+def test_vectors_outside_are_solved_whatever_their_gap(made: Instance, bound: LowerBound) -> None:
+    """At their own optimum, whatever was solved before; and it is said which overload a link."""
+    vectors = np.concatenate([made.sample(5, 1), 1.3 * made.sample(5, 2), 4 * made.sample(5, 3)])
+    outside = ~made.region.covers(vectors)
+    best = made.find_optimal(vectors, splits=True)
+    assert best.splits is not None
+    even = np.concatenate([np.full(len(block), 1 / len(block)) for block in made.blocks])
+    splits = 0.7 * best.splits + 0.3 * even
+    program = SplitProgram(made)
+    found = improve_answers(
+        made, vectors, splits, bound=bound, fallback=9.0, outside=outside, program=program
+    )
+    assert found.solved.any()
+    assert not (found.solved & ~outside).any()  # where the router is as good, it answers
+    reached = made.compute_utilisation(vectors, found.splits).max(axis=1)
+    optimum = np.array([_by_scipy(made, vector) for vector in vectors])
+    assert reached[outside] == pytest.approx(optimum[outside], rel=1e-6)
+    assert found.gaps[outside].max() < 1e-6
+    assert np.array_equal(found.overloaded, reached > 1 + 1e-6)
+    assert found.overloaded.any()
+    again = SplitProgram(made).solve(vectors[::-1])[0][::-1]  # alone or in any order
+    assert np.array_equal(again[found.solved], found.splits[found.solved])
 
 
 def test_what_are_no_prices_or_gaps_is_refused(made: Instance, bound: LowerBound) -> None:

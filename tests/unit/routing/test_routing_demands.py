@@ -9,6 +9,7 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from cg4ai.apps.drift import Excess, summarise_drift
 from cg4ai.errors import InvalidInput
 from cg4ai.routing import instance
 from cg4ai.routing.demands.sets import (
@@ -18,6 +19,7 @@ from cg4ai.routing.demands.sets import (
     MixedDemands,
     demand_box,
     limit_demands,
+    measure_excess,
     node_totals,
     scale_set,
 )
@@ -206,3 +208,29 @@ def test_a_batch_has_shares_of_all_mixes() -> None:
     near = (vectors >= 0.9).all(axis=1).mean()
     assert near == pytest.approx(0.14, abs=0.02)  # a fifth of what is no other mix
     assert (vectors == 0).any(axis=1).mean() == pytest.approx(0.1, abs=0.01)
+
+
+def test_the_limit_that_is_exceeded_most_is_named() -> None:
+    """A demand, one that is too small, what a node sends: hand-counted."""
+    ends = [("a", "b"), ("a", "c"), ("b", "c")]
+    names = ["->".join(pair) for pair in ends]
+    region = limit_demands(Box(np.array([1.0, 0, 0]), np.array([4.0, 4, 4])), ends, hose=0.75)
+    vectors = np.array([[2.0, 2, 2], [2, 6, 0], [0.5, 0, 0], [4, 4, 1], [1, 4, 4], [0, 0, 0]])
+    found = measure_excess(region, vectors, names, ends)
+    assert [found.limits[at] for at in found.worst[1:]] == [
+        *("a->c", "the smallest a->b", "what a sends in all"),
+        *("what c receives in all", "the smallest a->b"),
+    ]
+    assert found.factors == pytest.approx([2 / 3, 1.5, 2.0, 8 / 6, 8 / 6, np.inf])
+    assert np.array_equal(found.factors > 1, ~region.covers(vectors))
+
+
+def test_drift_counts_rows_outside_and_names_the_largest() -> None:
+    outside = np.array([False, True, True, True, True])
+    excess = Excess(("x", "y"), np.array([0, 0, 1, 1, 0]), np.array([9.0, 1.2, 1.1, 1.5, 0.4]))
+    found = summarise_drift(outside, excess)
+    assert (found["rows"], found["outside"], found["share"]) == (5, 4, 0.8)
+    assert found["largest"] == {"limit": "y", "factor": 1.5, "row": 3}
+    assert [(one["limit"], one["rows"]) for one in found["by_limit"]] == [("y", 2), ("x", 1)]
+    assert "largest" not in summarise_drift(outside, None)
+    assert summarise_drift(np.zeros(0, bool), None)["share"] == 0.0

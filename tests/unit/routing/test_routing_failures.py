@@ -32,8 +32,9 @@ from cg4ai.routing.operate.failure_study import (
     load_whole_router,
     study,
 )
+from cg4ai.routing.operate.inheriting import InstanceMapping, inherit_members
 from cg4ai.routing.operate.link_failures import failure_of, reduce_instance
-from cg4ai.routing.operate.rerouting import Effort, inherit_members, reroute
+from cg4ai.routing.operate.rerouting import Effort, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.joint import JointPricer
 from cg4ai.routing.train.problem import shielded_problem
@@ -160,8 +161,9 @@ def test_inherited_networks_renormalise_first_answers(finished: Path) -> None:
     pricer = shielded_problem(left.instance, whole.settings).pricers[0]
     assert isinstance(pricer, JointPricer)
     assert isinstance(pricer.architecture, ShieldedArchitecture)
-    members, weights = inherit_members(whole.router, left, pricer.architecture)
-    assert weights.sum() == pytest.approx(1.0)
+    mapping = InstanceMapping.between(whole.instance, left.instance)
+    inherited = inherit_members(whole.router, mapping, pricer.architecture)
+    assert inherited.weights.sum() == pytest.approx(1.0)
     # constants are passed over, and members without weight: which are used hangs on last bits
     before, number = next(
         (part.members.inner, int(np.flatnonzero(part.weights)[0]))
@@ -171,7 +173,7 @@ def test_inherited_networks_renormalise_first_answers(finished: Path) -> None:
     )
     vectors = torch.as_tensor(whole.instance.sample(20, 3))
     whole_scores = _first_answers(before, vectors, number)
-    kept_scores = _first_answers(members[0].inner, vectors)  # type: ignore[attr-defined]
+    kept_scores = _first_answers(inherited.members[0].inner, vectors)  # type: ignore[attr-defined]
     expected = whole_scores[:, left.paths]
     for block in left.instance.blocks:
         own = expected[:, block] / expected[:, block].sum(1, keepdims=True)

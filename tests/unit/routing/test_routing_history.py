@@ -32,6 +32,7 @@ from cg4ai.routing.pages.judged_traffic import DOTE, OF_MEAN, OURS
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.history_problem import (
     TailUtilisation,
+    add_shifted_pairs,
     capacity_of_splits,
     fill_history_defaults,
     history_problem,
@@ -39,8 +40,9 @@ from cg4ai.routing.train.history_problem import (
 )
 from cg4ai.routing.train.problem import routing_settings
 from cg4ai.routing.train.utilisation import Utilisation
-from cg4ai_checker import Rejected, check
+from cg4ai_checker import Rejected, Unreadable, check
 from cg4ai_checker.run_folder import compare
+from cg4ai_checker.run_routing import compare_capacities
 from in_process import InProcess
 from raising import raises
 
@@ -183,6 +185,24 @@ def test_targets_are_the_next_vectors_over_their_optimum(made: Instance) -> None
     np.testing.assert_allclose(made.find_optimal(pairs.targets).mlu, 1.0)
 
 
+def test_shifted_windows_go_with_what_follows_them(made: Instance) -> None:
+    """Each pair is multiplied by one factor for each demand: of its source times of its target."""
+    pairs = pair_windows(made, history_of(made))
+    more = add_shifted_pairs(made, pairs, seed=0)
+    count, demands = pairs.fitted, len(made.demand_max)
+    np.testing.assert_array_equal(more.targets[:count], pairs.targets[:count])
+    np.testing.assert_allclose(made.find_optimal(more.targets).mlu, 1.0)
+    factors = more.features[count : 2 * count] / pairs.features[:count]
+    for part in range(1, 4):
+        own = factors[:, part * demands : (part + 1) * demands]
+        np.testing.assert_allclose(own, factors[:, :demands])
+    shifted = factors[:, :demands] * pairs.targets[:count]
+    moved = more.targets[count : 2 * count]
+    np.testing.assert_allclose(
+        shifted / shifted.sum(axis=1)[:, None], moved / moved.sum(axis=1)[:, None]
+    )
+
+
 def test_the_tail_counts_beyond_its_level(made: Instance) -> None:
     """By the formula, and each coefficient by the value that it gives."""
     random = np.random.default_rng(0)
@@ -306,10 +326,22 @@ def test_ratios_are_of_windows_alone(finished: Path) -> None:
 def test_the_checker_compares_the_rules_with_the_network(finished: Path) -> None:
     claim = check((finished / "certificate.cg4ai").read_bytes()).claim
     assert any("whatever matrices were read" in said for said in compare(claim, finished))
-    other = copy.copy(claim)
-    object.__setattr__(other, "constant", 0.5 * claim.constant)
-    with pytest.raises(Rejected):
-        compare(other, finished)
+    about = json.loads((finished / "ensemble.json").read_text())["about"]
+    compare_capacities(claim, about, "a folder")
+    for name, value in (
+        ("constant", 0.5 * claim.constant),
+        ("limit", 2 * claim.limit),
+        ("everywhere", False),
+    ):
+        other = copy.copy(claim)
+        object.__setattr__(other, name, value)
+        with pytest.raises(Rejected):
+            compare_capacities(other, about, "a folder")
+    twice = [2 * volume for volume in about["demand_max"]]
+    damaged: list[dict[str, Any]] = [{"demand_max": twice}, {"history": {"length": "3"}}]
+    for more in (*damaged, {"history": {}}):
+        with pytest.raises((Rejected, Unreadable)):
+            compare_capacities(claim, about | more, "a folder")
 
 
 def test_files_of_traffic_are_answered_after_each_window(finished: Path, tmp_path: Path) -> None:

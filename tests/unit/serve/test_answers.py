@@ -95,7 +95,9 @@ def test_a_row_of_the_answer_is_what_the_library_predicts(
     servers: dict[str, InProcess], finished_runs: Path
 ) -> None:
     (row,) = (
-        servers["route"].post("/predict", json={"rows": [{"a->d": 2, "b->d": 1}]}).json()["rows"]
+        servers["route"]
+        .post("/predict", json={"rows": [{"a->d": 2, "b->d": 1}], "fallback": None})
+        .json()["rows"]
     )
     expected = cg4ai.load(finished_runs / "route").predict(np.array([[2.0, 1.0]]))[0]
     assert row.pop("outside the region") is False

@@ -266,7 +266,11 @@ def test_places_are_counted() -> None:
     [
         (MemoryError(), 503, "not enough memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 503, "not enough memory"),
-        (SolverFailure("the solver ended with 'x'"), 503, "the solver ended with 'x'; leave out"),
+        (
+            SolverFailure("the solver ended with 'x'"),
+            503,
+            "the solver ended with 'x'; ask for no fallback",
+        ),
         (RuntimeError("/srv/secret is broken"), 500, "unexpected failure of the server"),
         (KeyError("/srv/secret"), 500, "unexpected failure of the server"),
     ],

@@ -251,6 +251,34 @@ def test_health_names_the_run_that_is_loaded(finished_runs: Path) -> None:
     assert found["reload_failed"] is None
 
 
+def test_drift_is_watched_over_the_last_rows(finished_runs: Path) -> None:
+    """A window of three rows; the worst row leaves it again."""
+    service = Service(finished_runs / "route", ServeLimits(drift_window=3))
+
+    def read(name: str) -> dict[str, float]:
+        lines = server.get("/metrics").text.splitlines()
+        found = [line.rsplit(" ", 1) for line in lines if line.startswith(name)]
+        return {labels.removeprefix(name): float(value) for labels, value in found}
+
+    with InProcess(make_app(service)) as server:
+        assert read("cg4ai_drift_rows") == {"": 0}
+        example = server.get("/example").json()["rows"][0]
+        largest = service.current.predictor.described.signature.upper
+        far, near = {**example, "a->d": 3 * largest[0]}, {**example, "b->d": 1.25 * largest[1]}
+        server.post("/predict", json={"rows": [example, example, far]})
+        server.post("/predict", json={"rows": [near]})
+        assert read("cg4ai_drift_rows") == {"": 3}
+        assert read("cg4ai_drift_outside_share") == {"": pytest.approx(2 / 3)}
+        assert read("cg4ai_drift_largest_factor") == {'{limit="a->d"}': pytest.approx(3)}
+        server.post("/predict", json={"rows": [example, near]})
+        assert read("cg4ai_drift_largest_factor") == {'{limit="b->d"}': pytest.approx(1.25)}
+        origins = read("cg4ai_answers_total")
+        assert sum(origins.values()) == 6
+        server.post("/predict", json={"rows": [example] * 5})
+        assert read("cg4ai_drift_outside_share") == {"": 0}
+        assert read("cg4ai_drift_largest_factor") == {}
+
+
 def test_metrics_count_requests_rows_and_what_lies_outside(finished_runs: Path) -> None:
     with client(finished_runs / "route") as server:
         box = [one.most for one in card(finished_runs / "route").interface.inputs]

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cg4ai.apps import Excess
 from cg4ai.colgen import generator as seeded
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput
@@ -72,14 +73,7 @@ def _check_room(box: Box, members: Array, limit: float, ends: Sequence[tuple[str
     least = float(members @ box.lower)
     if least <= limit * (1 + 1e-12):
         return
-    sources, targets = zip(
-        *(ends[demand] for demand in np.flatnonzero(members).tolist()), strict=True
-    )
-    what = "what all demands make up together"
-    if len({*sources}) == 1:
-        what = f"what {sources[0]} sends in all"
-    elif len({*targets}) == 1:
-        what = f"what {targets[0]} receives in all"
+    what = name_total(members, ends)
     share = least / float(members @ box.upper)
     raise InvalidInput(
         f"no demand vector keeps the limits: {what} is at least {least:.6g} by the smallest "
@@ -101,6 +95,45 @@ def node_totals(ends: Sequence[tuple[str, str]]) -> list[Array]:
             if members.sum() > 1:
                 totals.append(members)
     return totals
+
+
+def name_total(members: Array, ends: Sequence[tuple[str, str]]) -> str:
+    """What the sum of the demands with an entry in `members` (D,) is called."""
+    used = np.flatnonzero(members).tolist()
+    sources, targets = {ends[demand][0] for demand in used}, {ends[demand][1] for demand in used}
+    if len(sources) == 1:
+        return f"what {sources.pop()} sends in all"
+    if len(targets) == 1:
+        return f"what {targets.pop()} receives in all"
+    if len(used) == len(ends):
+        return "what all demands make up together"
+    return f"a sum of {len(used)} demands"
+
+
+def measure_excess(
+    region: DemandSet, vectors: Array, names: Sequence[str], ends: Sequence[tuple[str, str]]
+) -> Excess:
+    """By which limit of a set vectors (n, D) >= 0 are beyond it most: a demand or a node's total.
+
+    `names` of the demands; that of the smallest volume of a demand says so.
+    """
+    box = region if isinstance(region, Box) else region.box
+    least = np.flatnonzero(box.lower > 0)
+    limits = [*names, *(f"the smallest {names[demand]}" for demand in least.tolist())]
+    parts = [_ratios(vectors, box.upper), _ratios(box.lower[least], vectors[:, least])]
+    if isinstance(region, Polytope):
+        limits += [name_total(row, ends) for row in region.matrix]
+        parts.append(_ratios(vectors @ region.matrix.T, region.limit))
+    factors = np.concatenate(parts, axis=1)
+    return Excess(limits, factors.argmax(axis=1), factors.max(axis=1))
+
+
+def _ratios(values: Array, limits: Array) -> Array:
+    """Values over limits, infinite where one is exceeded that is not above 0; none of 0 is 0."""
+    values, limits = np.broadcast_arrays(values, limits)
+    above = np.where(values > limits, np.inf, 0.0)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.divide(values, limits, out=above, where=limits > 0))
 
 
 def _check_share(what: str, share: float) -> None:

@@ -86,6 +86,31 @@ class Traffic:
         *known, here = moments_of([*self.times, time])
         return sum(moment < here for moment in known)
 
+    def append(self, later: Traffic) -> Traffic:
+        """These matrices and later ones; a node that one of them lacks sends nothing there."""
+        nodes = tuple(dict.fromkeys((*self.nodes, *later.nodes)))
+        index = {name: position for position, name in enumerate(nodes)}
+        parts = []
+        for part in (self, later):
+            own = np.array([index[name] for name in part.nodes])
+            wide = np.zeros((len(part), len(nodes), len(nodes)))
+            wide[:, own[:, None], own] = part.matrices
+            parts.append(wide)
+        notes = tuple(dict.fromkeys((*self.notes, *later.notes)))
+        return Traffic((*self.times, *later.times), nodes, np.concatenate(parts), notes)
+
+    def check_later(self, last: str) -> None:
+        """Refuse matrices that are not all later than the time `last`."""
+        limit, *moments = moments_of([last, *self.times])
+        early = [time for time, moment in zip(self.times, moments, strict=True) if moment <= limit]
+        if early:
+            raise InvalidInput(
+                f"{len(early)} of {len(self)} matrices are not later than {show_value(last)}, up "
+                f"to which the run has learned, first that of {show_value(early[0])}; leave them "
+                f"out{_as_text([last, *self.times])}",
+                code="range",
+            )
+
     @property
     def largest(self) -> Array:
         """(N, N): the largest volume of each pair."""

@@ -20,6 +20,7 @@ from cg4ai.apps import (
     POSITIONS,
     Answers,
     CsvTable,
+    Excess,
     InputColumn,
     Interface,
     Proposition,
@@ -30,16 +31,21 @@ from cg4ai.apps import (
 from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix, rule_name
-from cg4ai.routing.demands.sets import DemandSet, describe_set
+from cg4ai.routing.demands.sets import DemandSet, describe_set, measure_excess
 from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import Position
 from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
+from cg4ai.routing.options import MOST_PARTS
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
+from cg4ai.routing.train.granular import Granularity
+from cg4ai.routing.train.optimal import SplitProgram
 from cg4ai.routing.train.problem import capacity
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
+
+GRANULARITY = "granularity"  # in a description: answers are splits in multiples of 1/N
 
 
 def describe_instance(made: Instance) -> dict[str, Any]:
@@ -65,6 +71,7 @@ def describe_instance(made: Instance) -> dict[str, Any]:
             else {POSITIONS: {node: list(place) for node, place in made.positions.items()}}
         ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
+        **({} if made.granularity is None else {GRANULARITY: made.granularity}),
         **({} if made.path_source is None else {PATH_SOURCE: _describe_source(made.path_source)}),
     }
 
@@ -119,11 +126,12 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             positions=_positions(description.get(POSITIONS), arcs),
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
             path_source=_source(description.get(PATH_SOURCE) if ALL_ARCS in description else None),
+            granularity=_granularity(description.get(GRANULARITY)),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
         links = (ALL_ARCS, PATH_SOURCE) if ALL_ARCS in description else ()
-        runs.refuse_other(description, written, ("demand_set", POSITIONS, *links))
+        runs.refuse_other(description, written, ("demand_set", POSITIONS, GRANULARITY, *links))
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -166,6 +174,14 @@ def _demand_set(record: Mapping[str, Any] | None) -> DemandSet | None:
     if isinstance(region, Ball):
         raise ValueError("a set of demands is a box or a polytope")
     return region
+
+
+def _granularity(value: Any) -> int | None:
+    if value is None:
+        return None
+    if type(value) is not int or not 1 <= value <= MOST_PARTS:
+        raise ValueError(f"{GRANULARITY} must be a whole number from 1 to {MOST_PARTS}")
+    return value
 
 
 def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
@@ -241,13 +257,33 @@ class Router(TrainedDefaults):
 
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
     the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
-    split demands by themselves.
+    split demands by themselves. `gap`: that of the fallback that the run was trained with.
+    `granular`: how answers are rounded, if they are.
     """
 
     instance: Instance
     local: BudgetShields | None = None
     bound: LowerBound | None = None
     agents: bool = False
+    gap: float | None = None
+    granular: Granularity | None = None
+
+    @property
+    def fallback(self) -> float | None:
+        """Above which proven gap answers are improved or solved; None: the router's as they are."""
+        return None if self.without_fallback else self.gap
+
+    @property
+    def without_fallback(self) -> str:
+        """Why no answer can be improved or solved by default; empty where it can be."""
+        if self.agents:
+            return "each node splits its demands alone, and a fallback needs all demands at once"
+        return self.unproven
+
+    @cached_property
+    def _program(self) -> SplitProgram:
+        """What solves answers, made once."""
+        return SplitProgram(self.instance)
 
     @cached_property
     def _shares(self) -> list[str]:
@@ -271,11 +307,11 @@ class Router(TrainedDefaults):
         short = np.array([float(f"{value:.3g}") for value in middle])
         example = short if made.region.covers(short[None])[0] else middle
         ends = signature.lower.tolist(), signature.upper.tolist()
+        parts = "" if self.granular is None else f", in multiples of 1/{self.granular.parts}"
         inputs = zip(signature.inputs, example.tolist(), *ends, strict=True)
         return Interface(
             f"the router of {made.name}{describe_scaling(made)}: the share of {len(made.paths)} "
-            "paths in "
-            "their demands",
+            f"paths in their demands{parts}",
             tuple(InputColumn(name, at, least=low, most=high) for name, at, low, high in inputs),
             tuple(signature.outputs),
             describe_set(made.region),
@@ -294,14 +330,32 @@ class Router(TrainedDefaults):
     def improve_answers(
         self, inputs: Array, outputs: Array, *, fallback: float = np.inf
     ) -> Answers:
-        """Splits (n, P) with their proven distance from the optimum; above `fallback`: solved."""
+        """Splits (n, P), rounded where answers are, with their proven distance from the optimum.
+
+        With a finite `fallback` those above it are improved or solved, and those outside the set
+        solved, before they are rounded.
+        """
         if self.agents and fallback < np.inf:
             raise InvalidInput(
                 "a fallback needs all demands at once, and an agent knows only some; leave it "
                 "out, or train with --agent-scope all",
                 code="unsupported",
             )
-        return improve_answers(self.instance, inputs, outputs, bound=self.bound, fallback=fallback)
+        finite = fallback < np.inf
+        return improve_answers(
+            self.instance,
+            inputs,
+            outputs,
+            bound=self.bound,
+            fallback=fallback,
+            outside=self.outside(inputs) if finite else None,
+            program=self._program if finite else None,
+            finish=None if self.granular is None else self.granular.round_answers,
+        )
+
+    def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
+        """Splits (n, P) as they are answered: rounded, where answers are."""
+        return outputs if self.granular is None else self.granular.round_answers(inputs, outputs)
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names
@@ -320,6 +374,11 @@ class Router(TrainedDefaults):
         """Demands outside the set, such as those above the largest."""
         region = self.instance.region
         return np.asarray(~region.covers(inputs))
+
+    def measure_excess(self, inputs: Array) -> Excess:
+        """By which demand or node total each vector is beyond the set most."""
+        made = self.instance
+        return measure_excess(made.region, inputs, made.demand_names, made.ends)
 
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool
@@ -405,6 +464,12 @@ class Router(TrainedDefaults):
 
     def files(self, file: Path) -> list[Path]:
         return [file]
+
+    def find_failed_run(self, folder: Path, links: Sequence[str]) -> Path:
+        """The folder of the router for links that fail together, which a study has made."""
+        from cg4ai.routing.operate.failure_study import failed_folder
+
+        return failed_folder(folder, ",".join(links))
 
     def export_agents(self, ensemble: Ensemble, folder: Path) -> list[str]:
         """Write a policy for each node; what was written, in words."""

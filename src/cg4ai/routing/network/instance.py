@@ -111,7 +111,7 @@ class Instance:
     `notes` say in words what was left out, rescaled or assumed. `positions` of the nodes on paths,
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
     are those of the network, on a path or not, and `path_source` says how paths were chosen among
-    them; None: not known.
+    them; None: not known. `granularity`: of answers, whose shares are multiples of 1/N; None: any.
     """
 
     name: str
@@ -131,6 +131,7 @@ class Instance:
     positions: dict[str, Position] | None = None
     all_arcs: tuple[tuple[str, str], ...] | None = None
     path_source: PathSource | None = None
+    granularity: int | None = None
 
     @cached_property
     def region(self) -> DemandSet:
@@ -161,6 +162,11 @@ class Instance:
         """The positions of each demand's paths."""
         ends = np.searchsorted(self.path_demand, np.arange(1, len(self.demand_max)))
         return tuple(np.split(np.arange(len(self.path_demand)), ends))
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """(D,): the position of each demand's first path."""
+        return np.array([block[0] for block in self.blocks], np.int64)
 
     def sample(self, count: int, seed: int) -> Array:
         """Demand vectors (count, D), uniform in the set."""
@@ -317,6 +323,17 @@ def restrict_to_set(
     if not isinstance(region, Box) or region.lower.any():
         return scaled
     return replace(scaled, demand_set=None)
+
+
+def round_answers_of(instance: Instance, parts: int) -> Instance:
+    """The instance of routers whose answers are splits in multiples of 1/parts."""
+    note = (
+        f"answers of cg4ai predict and serve are splits in multiples of 1/{parts}; figures, "
+        "exported models and cg4ai.load(...).predict are of the splits before they are rounded"
+    )
+    made = replace(instance, granularity=parts, notes=(*instance.notes, note))
+    carry_robust(made, instance, 1.0)
+    return made
 
 
 def carry_robust(instance: Instance, known: Instance, scale: float) -> None:

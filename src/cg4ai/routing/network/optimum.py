@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cg4ai import clock
 from cg4ai.clock import Deadline
 from cg4ai.data import Array
 from cg4ai.routing.network.flows import NetworkFlows
@@ -121,13 +120,16 @@ def compare_with_network(
 
 
 def find_worst_vector(instance: Instance) -> Array:
-    """The corner of a box; of a polytope the vector (D,) that loads a link most, split robustly."""
+    """The corner of a box (D,).
+
+    Of a polytope the hardest to route of the vectors at which the robust split loads a link most.
+    """
     if isinstance(instance.region, Box):
         return np.asarray(instance.region.upper)
     from cg4ai.routing.train.anchors import worst_vectors
 
-    found = worst_vectors(instance, instance.robust.split)
-    return np.asarray(found.vectors[int(found.loads.argmax())])
+    found = np.unique(worst_vectors(instance, instance.robust.split).vectors, axis=0)
+    return np.asarray(found[int(instance.find_optimal(found).mlu.argmax())])
 
 
 def use_shortest_paths(instance: Instance) -> Instance:
@@ -142,8 +144,7 @@ def use_shortest_paths(instance: Instance) -> Instance:
         list(islice(iterate_paths(graph, index[source], index[target]), number))
         for source, target in instance.ends
     ]
-    with clock.review().stage("shortest paths"):
-        routes = [path for own in found for path in own]
+    routes = [path for own in found for path in own]
     hops = [[graph.position[hop] for hop in pairwise(path)] for path in routes]
     used = sorted({arc for path in hops for arc in path})
     incidence = np.zeros((len(routes), len(graph.ends)))

@@ -6,7 +6,8 @@ sum over demands of b_d times what their cheapest path costs; a few hundred of t
 the optimum nearly everywhere, and take a matrix product instead of a linear program.
 
 Answers above the distance asked for are improved by a few steps of entropic mirror descent, many
-at once, and what is left by the linear program.
+at once, and what is left by the linear program. So are all of vectors outside the set, for which
+nothing was trained or proven.
 """
 
 from __future__ import annotations
@@ -16,16 +17,19 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai import Ensemble, clock
+from cg4ai import Ensemble, Problem, clock
 from cg4ai.apps import Answers
-from cg4ai.colgen import predictions
+from cg4ai.colgen import Epigraph, predictions
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.train.effort import PRICED, SCREENED, count_affordable
-from cg4ai.routing.train.optimal import arc_prices, basic_splits, dual_prices
+from cg4ai.routing.train.optimal import SplitProgram, arc_prices, dual_prices
+from cg4ai.routing.train.rare_demands import GapTail
 
 PRICES = "arc_prices"  # what an ensemble says of itself: prices of links
+FALLBACK = "fallback"  # the same: the proven gap above which its answers are improved or solved
 MOST_STORED = 2**18  # numbers: what a run stores of prices at most
 AT_ONCE = 2**22  # numbers of products that are held at once
 # steps of mirror descent between two looks at what is near enough, and how often
@@ -88,35 +92,43 @@ def improve_answers(
     *,
     bound: LowerBound | None,
     fallback: float = np.inf,
+    outside: NDArray[np.bool_] | None = None,
+    program: SplitProgram | None = None,
+    finish: Callable[[Array, Array], Array] | None = None,
 ) -> Answers:
     """The router's splits (n, P) of vectors (n, D), others where the gap is above `fallback`.
 
-    Without a bound nothing is known of gaps, and all are solved where a fallback is given.
+    Without a bound nothing is known of gaps, and all are solved where a fallback is given; so are
+    those `outside` (n,), whatever their gap. `program`: for whoever asks more than once.
+    `finish`: what is done to splits (n, P) of vectors (n, D) at the end, such as rounding; gaps are
+    of what it gives.
     """
     if not fallback >= 0:
         raise InvalidInput(
             f"fallback must be a gap of at least 0, such as 0.02, got {fallback}", code="range"
         )
-    given, vectors = vectors, _lifted(vectors)
+    given, (vectors, lifted) = vectors, _lifted(vectors)
     reached = instance.compute_utilisation(vectors, splits).max(axis=1)
     # less than all of a demand, or less than nothing over a path, is no routing
     reached[~_routed(instance, splits)] = np.nan
     least = np.zeros(len(vectors)) if bound is None else bound(vectors)
     improved, solved = np.zeros((2, len(vectors)), bool)
-    far = np.flatnonzero((_gaps(reached, least) > fallback) & (least > 0) & (reached > 0))
-    if len(far):
+    gaps = _gaps(reached, least)
+    beyond = np.zeros(len(vectors), bool) if outside is None else outside
+    above = np.flatnonzero((gaps > fallback) | beyond)
+    if len(above):  # most single answers end before this
         splits = splits.copy()
-        splits[far], now = _nearer(instance, vectors[far], splits[far], least[far], aim=fallback)
-        improved[far], reached[far] = now < reached[far], now
-    above = np.flatnonzero(_gaps(reached, least) > fallback)
-    if (given[above] > SOLVABLE * instance.demand_max).any():
-        raise InvalidInput(
-            f"a demand is more than {SOLVABLE:g} times its largest, which is beyond the precision "
-            "of the solver; correct it, or leave out the fallback",
-            code="range",
-        )
+        far = above[~beyond[above] & (least[above] > 0) & (reached[above] > 0)]
+        if len(far):
+            splits[far], now = _nearer(
+                instance, vectors[far], splits[far], least[far], aim=fallback
+            )
+            improved[far], reached[far] = now < reached[far], now
+            above = above[beyond[above] | (_gaps(reached[above], least[above]) > fallback)]
+        _refuse_unsolvable(instance, given[above])
     if len(above):
-        splits, (found, prices) = splits.copy(), basic_splits(instance, vectors[above])
+        program = SplitProgram(instance) if program is None else program
+        found, prices = program.solve(vectors[above])
         now = instance.compute_utilisation(vectors[above], found).max(axis=1)
         # small demands may be lost in the solver's tolerance: its word is no proof, its prices are
         least[above] = np.maximum(least[above], _proven_by(instance, prices, vectors[above]))
@@ -124,19 +136,41 @@ def improve_answers(
         chosen = above[lower]
         splits[chosen], reached[chosen] = found[lower], now[lower]
         improved[chosen], solved[chosen] = False, True
-    return Answers(splits, _gaps(reached, least), improved, solved)
+    if finish is not None:
+        splits = finish(given, splits)
+        reached = instance.compute_utilisation(vectors, splits).max(axis=1)
+    if finish is not None or improved.any() or len(above):
+        gaps = _gaps(reached, least)
+    overloaded = ~(reached <= FEASIBLE) & ~lifted
+    return Answers(splits, gaps, improved, solved, overloaded)
 
 
-def _lifted(vectors: Array) -> Array:
-    """Vectors (n, D), the tiniest times powers of two: no gap changes, and no product vanishes."""
+def _refuse_unsolvable(instance: Instance, vectors: Array) -> None:
+    """An error that names the first demand of vectors (n, D) that no program can be solved for."""
+    beyond = np.argwhere(vectors > SOLVABLE * instance.demand_max)
+    if len(beyond):
+        row, demand = beyond[0].tolist()
+        raise InvalidInput(
+            f"demand {instance.demand_names[demand]} is {vectors[row, demand]:g}, more than "
+            f"{SOLVABLE:g} times its largest, which is beyond the precision of the solver; correct "
+            "it, or ask for no fallback",
+            code="range",
+        )
+
+
+def _lifted(vectors: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """Vectors (n, D), the tiniest times powers of two, and which (n,) these are.
+
+    No gap changes by that, and no product vanishes.
+    """
     power = np.frexp(vectors.max(axis=1, initial=0.0))[1]
-    return np.asarray(np.ldexp(vectors, np.where(power < TINIEST, -power, 0)[:, None]))
+    tiny = power < TINIEST
+    return np.asarray(np.ldexp(vectors, np.where(tiny, -power, 0)[:, None])), tiny
 
 
 def _routed(instance: Instance, splits: Array) -> NDArray[np.bool_]:
     """(n,): whether splits (n, P) send all of every demand, and nothing backwards."""
-    starts = [int(block[0]) for block in instance.blocks]
-    sums = np.add.reduceat(splits, starts, axis=1)
+    sums = np.add.reduceat(splits, instance.starts, axis=1)
     whole = (np.abs(sums - 1) <= ROUNDING).all(axis=1) & (splits >= -ROUNDING).all(axis=1)
     return np.asarray(whole)
 
@@ -166,7 +200,7 @@ def _nearer(
     best splits met are kept, so nothing gets worse; those within `aim` take no further steps.
     """
     per_flow, demand = instance.incidence / instance.capacity, instance.path_demand
-    starts = np.array([block[0] for block in instance.blocks])
+    starts = instance.starts
     scores, flows = np.log(np.maximum(splits, LEAST_SHARE)), vectors[:, demand]
     loads = (flows * splits) @ per_flow
     best, reached, left = splits.copy(), loads.max(axis=1), np.arange(len(vectors))
@@ -193,6 +227,12 @@ def _shares(scores: Array, starts: NDArray[np.int64], demand: NDArray[np.int64])
     scores = scores - np.maximum.reduceat(scores, starts, axis=1)[:, demand]
     powers = np.exp(scores)
     return np.asarray(powers / np.add.reduceat(powers, starts, axis=1)[:, demand])
+
+
+def get_known_prices(problem: Problem) -> Array | None:
+    """Prices of links (k, A) that training has found already."""
+    tail = problem.objective.tail if isinstance(problem.objective, Epigraph) else None
+    return tail.least.arc_prices if isinstance(tail, GapTail) else None
 
 
 def compute_stored_prices(

@@ -14,7 +14,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.size_limits import refuse_large_study
 from cg4ai.runs import Run
 
+TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
 FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
 SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
 ROUTED = ("unaffected", "shielded")
@@ -110,10 +111,18 @@ def load_whole_router(folder: Path) -> WholeRouter:
             code="unsupported",
         )
     stored = {name: value for name, value in run.settings.items() if name != DESCRIPTION}
+    if (folder / TRAFFIC_FILE).exists():  # of an update, wherever its folder is now
+        stored["traffic"] = folder / TRAFFIC_FILE
     # it is another device that counts here, and this machine may lack the one of training
     return WholeRouter(
         described.instance, RouteSettings.from_stored(stored | {"device": "cpu"}), router
     )
+
+
+@lru_cache(maxsize=1)
+def _load_once(folder: Path, digest: str) -> WholeRouter:
+    """The router of this digest: each process reads it, and its traffic, once for all failures."""
+    return load_whole_router(folder)
 
 
 def router_digest(whole: WholeRouter) -> str:
@@ -149,9 +158,8 @@ def _studied(job: FailureJob, *, until: float) -> dict[str, Any]:
         shutil.rmtree(job.outcome_folder)
     try:
         with review.activate():
-            row = reroute(
-                load_whole_router(job.folder), job.failure, job.effort, job.outcome_folder
-            )
+            whole = _load_once(job.folder, job.router)
+            row = reroute(whole, job.failure, job.effort, job.outcome_folder)
     except TimeIsOver as error:
         review.cut.append(str(error))
     except Cg4aiError as error:

@@ -98,6 +98,10 @@ class HistoryRouter(TrainedDefaults):
             "for is still to come"
         )
 
+    @property
+    def without_fallback(self) -> str:
+        return "the matrix that answers are for is still to come"
+
     def improve_answers(self, inputs: Array, outputs: Array, *, fallback: float) -> Answers | None:
         if fallback < np.inf:
             raise InvalidInput(

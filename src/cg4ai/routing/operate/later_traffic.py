@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cg4ai import Ensemble, clock
+from cg4ai.apps import summarise_drift
 from cg4ai.clock import Deadline, Review
 from cg4ai.data import Array, IntArray
 from cg4ai.routing.demands.history import MeasuredHistory
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly, thin_vectors
+from cg4ai.routing.demands.sets import measure_excess
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import use_shortest_paths
@@ -68,6 +70,12 @@ class LaterComparison:
             "times": list(measured.times),
             "inside": float(self.inside.mean()),
             "silent": list(measured.silent),
+            "drift": summarise_drift(
+                ~self.inside,
+                measure_excess(
+                    instance.region, measured.later, instance.demand_names, instance.ends
+                ),
+            ),
             "elsewhere": measured.elsewhere,
             "partial": 0 if measured.partial is None else int(measured.partial.sum()),
             "level": instance.level,

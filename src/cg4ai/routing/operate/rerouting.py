@@ -8,29 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from cg4ai import Ensemble, Problem, clock, runs, solve
 from cg4ai.apps import ARRAYS
 from cg4ai.colgen import derive_seed
 from cg4ai.data import Array
 from cg4ai.guarantees import CERTIFICATE_FILE, record_regions
-from cg4ai.members import (
-    FeedbackArchitecture,
-    FeedbackMembers,
-    Members,
-    Parameters,
-    Part,
-    ShieldedArchitecture,
-    ShieldedMembers,
-)
+from cg4ai.members import ShieldedArchitecture
 from cg4ai.routing.demands.measured import MeasuredTraffic, thin_vectors
 from cg4ai.routing.demands.scaling import FACTOR, format_of_capacity
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import Validation
 from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.answers import PRICES, compute_stored_prices
+from cg4ai.routing.operate.answers import (
+    FALLBACK,
+    PRICES,
+    compute_stored_prices,
+    get_known_prices,
+)
+from cg4ai.routing.operate.inheriting import BLOCK, InstanceMapping, inherit_members
 from cg4ai.routing.operate.link_failures import (
     Failure,
     ReducedInstance,
@@ -50,7 +47,7 @@ from cg4ai_checker import Rejected, verdict
 
 FAILED = "failed"  # in what a router says of itself: the links that are down
 NAMED = 5  # demands that one line names
-BLOCK = np.zeros(1, np.int64)
+CLIMBS = 2  # starts of the search for overloads for each link: the shield excludes them anyway
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,18 +180,19 @@ def _router(
     record_regions(router, (capacity(made, recipe),), inputs=problem.objective.inputs)
     links = [list(link) for link in failure.links]
     router.about.update({"application": "routing", **describe_instance(made), FAILED: links})
-    if recipe.objective != "cost":  # prices without the failure prove less, but of the links left
-        known = whole.router.about.get(PRICES)
-        known = np.array(known)[:, left.arcs] if known else None
+    if recipe.objective != "cost":
+        known = _known_prices(whole, left, problem)
         seed = derive_seed(effort.seed, 0, "prices")
         router.about[PRICES] = compute_stored_prices(made, router, known, seed=seed)
+        if FALLBACK in whole.router.about:
+            router.about[FALLBACK] = whole.router.about[FALLBACK]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CERTIFICATE_FILE).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)
     router.save(folder)
     measured, arrays = _measured(made, router, before, effort, _validation(whole, made, effort))
     runs.write_arrays(folder / ARRAYS, arrays)
-    proof = _checked(folder, written)
+    proof = check_certificate(folder, written)
     return {
         **_judged(measured, proof, local=recipe.agent_scope != "all"),
         "level": made.level,
@@ -234,6 +232,18 @@ def _recipe(whole: WholeRouter, effort: Effort) -> RouteSettings:
     )
 
 
+def _known_prices(whole: WholeRouter, left: ReducedInstance, problem: Problem) -> Array | None:
+    """Prices (k, A) of the links left: those of training, and those of the network as a whole.
+
+    Prices without the failure prove less, but of the links that are left.
+    """
+    found = get_known_prices(problem)
+    stored = whole.router.about.get(PRICES)
+    parts = [] if found is None else [found]
+    parts += [np.array(stored)[:, left.arcs]] if stored else []
+    return np.concatenate(parts) if parts else None
+
+
 def _problem(
     whole: WholeRouter, left: ReducedInstance, made: Instance, effort: Effort
 ) -> tuple[Problem, Ensemble | None]:
@@ -247,13 +257,10 @@ def _problem(
     if not isinstance(pricer, JointPricer):
         return problem, None
     assert isinstance(pricer.architecture, ShieldedArchitecture)
-    members, weights = inherit_members(whole.router, left, pricer.architecture)
-    if not members:
+    mapping = InstanceMapping.between(whole.instance, made)
+    parts = inherit_members(whole.router, mapping, pricer.architecture).make_parts(effort.device)
+    if not parts:
         return problem, None
-    parts = tuple(
-        Part(member.to(effort.device), BLOCK, np.array([weight]))
-        for member, weight in zip(members, weights, strict=True)
-    )
     start = (*problem.start, *((part.members, BLOCK) for part in parts))
     return replace(problem, start=start), Ensemble(parts, problem.layout, device=effort.device)
 
@@ -290,7 +297,7 @@ def _measured(
     """Distance from optimal, before training on, too; the worst utilisation that was found."""
     vectors = validation.vectors
     splits = router.predict(vectors, outside="ignore")
-    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed)
+    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed, starts=CLIMBS)
     found = router.predict(attacked)
     summary: dict[str, Any] = {
         "mean_optimal_mlu": float(validation.best.mlu.mean()),
@@ -311,7 +318,7 @@ def _measured(
     return summary, arrays
 
 
-def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
+def check_certificate(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     """The certificate, and whether the checker accepts it."""
     if not written:
         return {"certificate": None}
@@ -321,45 +328,3 @@ def _checked(folder: Path, written: dict[str, Any]) -> dict[str, Any]:
     except Rejected as error:
         return {"certificate": {**entry, "accepted": False, "why": str(error)}}
     return {"certificate": {**entry, "accepted": True}}
-
-
-def inherit_members(
-    router: Ensemble, left: ReducedInstance, architecture: ShieldedArchitecture
-) -> tuple[list[Members], Array]:
-    """Networks of `architecture`, one for each active one of the router, and their weights (k,).
-
-    The architecture is that of the instance that is left. Other members than networks with feedback
-    for all demands are passed over; the weights sum to one, if there are any.
-    """
-    members: list[Members] = []
-    weights: list[float] = []
-    inner = architecture.inner
-    for part in router.used:
-        bare = part.members.inner if isinstance(part.members, ShieldedMembers) else part.members
-        if not isinstance(bare, FeedbackMembers) or not isinstance(inner, FeedbackArchitecture):
-            continue
-        kept = drop_lost_parts(bare, left)
-        if {name: value.shape[1:] for name, value in kept.items()} != inner.shapes():
-            continue
-        for number in np.flatnonzero(part.weights):
-            own = {name: value[number, None] for name, value in kept.items()}
-            members.append(architecture.members(own))
-            weights.append(float(part.weights[number]))
-    shares = np.array(weights)
-    return members, shares / shares.sum() if len(shares) else shares
-
-
-def drop_lost_parts(members: FeedbackMembers, left: ReducedInstance) -> Parameters:
-    """The parameters (count, ...) that speak of paths and links that are left."""
-    paths, arcs = torch.as_tensor(left.paths), torch.as_tensor(left.arcs)
-    depth = members.architecture.network.depth
-    last = (f"weight_{depth}", f"bias_{depth}", "skip")
-    kept: Parameters = {}
-    for name, value in members.parameters.items():
-        own = value.cpu()
-        if name in last or name.startswith("gain_"):
-            own = own[:, paths]
-        elif name.startswith("feedback_"):
-            own = own[:, paths][:, :, arcs]
-        kept[name] = own.to(value.device)
-    return kept

@@ -170,6 +170,33 @@ def _part(share: float, count: int) -> str:
     return f"{hit:,} of {count:,} ({percent:.{3 if percent >= 10 else 2}g} %)"
 
 
+def describe_operation(summary: Mapping[str, Any]) -> list[str]:
+    """How answers are rounded, and which of them the fallback gives; older runs say neither."""
+    lines = []
+    if "granularity" in summary:
+        found = summary["granularity"]
+        lines.append(
+            f"Answers are splits in multiples of 1/{found['parts']}. Each is checked at its own "
+            "demands, or is the constant split that fits the whole set: so none overloads a link "
+            f"within the set (worst {found['worst_utilisation']:.6f} of the capacity at "
+            f"{found['vectors']:,} adversarial vectors). Rounding adds "
+            f"{per_cent(found['mean_ratio'] - 1)} to the MLU on average, at most "
+            f"{per_cent(found['max_ratio'] - 1)}."
+        )
+    if "fallback" in summary:
+        found = summary["fallback"]
+        lines.append(
+            "Fallback: answers outside the set, or not proven to be within "
+            f"{per_cent(found['gap'])} of the optimum, are improved or solved by the linear program"
+            f": {_part(found['share'], found['vectors'])} random vectors of the set."
+        )
+    return lines
+
+
+def per_cent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
 def describe_ratio(summary: Mapping[str, Any]) -> str:
     """How far from the optimum the router can be, and who checked that."""
     proof = summary["ratio_proof"]

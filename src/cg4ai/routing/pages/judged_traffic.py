@@ -7,11 +7,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from cg4ai.apps import format_excess
 from cg4ai.report import format_count
 from cg4ai.routing.demands.scaling import format_both
 
 OURS, PLAIN = "this router", "plain network"  # names of rows
-OPTIMUM, STATIC = "optimum", "best static split"
+OPTIMUM = "optimum"
+BEFORE = "the router before"  # of an update
+STATIC = "best static split"
 DOTE = "plain network on the window (DOTE)"
 FIXED = "fixed split of the shield"
 OF_MEAN = "optimum of the mean of the window"
@@ -38,6 +41,7 @@ def describe_judged_traffic(found: Mapping[str, Any], factor: float | None = 1.0
     return [
         f"Learned from {format_count(found['earlier'], 'matrix')} ({first} to {last}), judged on "
         f"{format_count(found['later'], 'later one')} ({begin} to {end}), {_inside(found)}{few}",
+        *_drift(found),
         *_left_out(found),
         f"The best constant split keeps {format_both(found['level'], factor)} on the whole "
         f"set{worst}.",
@@ -63,6 +67,12 @@ def _inside(found: Mapping[str, Any]) -> str:
     )
 
 
+def _drift(found: Mapping[str, Any]) -> list[str]:
+    """What later matrices outside the set exceed; older summaries do not say."""
+    words = format_excess(found.get("drift", {}))
+    return [f"Drift: {words}."] if words else []
+
+
 def _left_out(found: Mapping[str, Any]) -> list[str]:
     """What of the matrices is not judged; older summaries do not say."""
     lines = []
@@ -76,7 +86,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{such if partial else ''}."
         )
-    if found["earlier"] > LEARNED and len(found["ratio"]) > 1:
+    if found["earlier"] > LEARNED and STATIC in found["ratio"]:
         lines.append(
             f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
             "time."

@@ -31,8 +31,14 @@ from cg4ai.routing.demands.scaling import (
 )
 from cg4ai.routing.network.description import restore_instance
 from cg4ai.routing.options import HISTORY
-from cg4ai.routing.pages.guarantees import get_scope, list_findings, set_of
+from cg4ai.routing.pages.guarantees import (
+    describe_operation,
+    get_scope,
+    list_findings,
+    set_of,
+)
 from cg4ai.routing.pages.judged_traffic import OURS, describe_judged_traffic, make_rows
+from cg4ai.routing.pages.judged_update import describe_before, describe_update, format_original
 from cg4ai.routing.prove.attack import FEASIBLE
 
 MIXES_SAID = {
@@ -91,16 +97,19 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
         figures=tuple(_figures(summary)),
         closing=(
             *_plain_overloads(summary),
+            *describe_before(summary),
             *(
                 describe_judged_traffic(summary["traffic"], factor_of(summary))
                 if "traffic" in summary
                 else ()
             ),
-            describe_closing(summary, describe_mixture(summary)),
+            *describe_operation(summary),
+            describe_closing(summary, describe_mixture(summary)) + format_original(summary),
         ),
         remarks=(*list_remarks(summary), *([] if saved is None else [OUTSIDE])),
         sections=chapters,
         trained=tuple(_trained(summary)),
+        explorable=HISTORY not in summary,
         blocks=() if saved is None else tuple(restore_instance(saved.description).demand_names),
     )
 
@@ -111,6 +120,7 @@ def make_routing_story(summary: Mapping[str, Any], saved: SavedRun | None = None
 def _first(summary: Mapping[str, Any]) -> Iterator[str]:
     """What was cut, scaled, left out or held constant."""
     yield from describe_cut(summary)
+    yield from describe_update(summary)
     yield from format_notice(factor_of(summary))
     if summary["active_members"] == summary["active_constants"]:
         same = "" if "ratio" in summary else ", the same splits at every demand vector"

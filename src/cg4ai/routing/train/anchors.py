@@ -19,6 +19,7 @@ from cg4ai import clock
 from cg4ai.clock import Review
 from cg4ai.data import Array
 from cg4ai.errors import TimeIsOver
+from cg4ai.routing.train.granular import find_granular_split
 from cg4ai.routing.train.optimal import (
     SAFETY,
     SafeRows,
@@ -143,8 +144,16 @@ def anchor(instance: Instance, samples: Array, *, reserve: float = SAFETY) -> Ar
     """The constant split (P,) of least mean MLU over `samples` (N, D) that fits on the whole set.
 
     Where the load leaves room, links keep a share `reserve` of it at their worst vectors. Where
-    time ends the search, it is the split of least worst load.
+    time ends the search, it is the split of least worst load. With a granularity it is the split in
+    multiples of 1/N that is found near that one.
     """
+    split = _least_mean(instance, samples, reserve=reserve)
+    if instance.granularity is None:
+        return split
+    return find_granular_split(instance, instance.granularity, near=split)
+
+
+def _least_mean(instance: Instance, samples: Array, *, reserve: float) -> Array:
     limit = max(instance.level, 1.0 - reserve)
     try:
         with clock.review().stage("the constant split of least mean load that is safe on the set"):

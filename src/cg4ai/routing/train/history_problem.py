@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cg4ai import Problem
-from cg4ai.colgen import Epigraph, GradientPricer, Layout, Training
+from cg4ai.colgen import Epigraph, GradientPricer, Layout, Training, derive_seed
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.guarantees import AffineMap, check_given
@@ -47,6 +47,7 @@ ROOM_LEFT = 0.5  # of the room that the best constant split leaves, what the anc
 NOISE = 0.3  # by which matrices are multiplied in training: the exponential of so much of a normal
 HARDNESS = 1.0  # matrices weigh by this power of their ratio where the anchor is chosen
 TAIL, TAIL_FROM = 0.5, 0.95  # weight of what ratios exceed this quantile of the anchor's by
+SHIFTED, SHIFT = 2, 0.4  # copies of each pair with other totals of nodes, and by how much
 STAGES, HIDDEN = 2, (64, 64)
 STEPS, ROUNDS, BATCH, RATE = 1000, 5, 128, 3e-3
 SOLVED = 8_000_000  # matrices x paths that the optimum is found of, about
@@ -177,6 +178,26 @@ def pair_windows(instance: Instance, history: MeasuredHistory) -> HistoryPairs:
     return HistoryPairs(history.features[chosen], follows, targets, fitted)
 
 
+def add_shifted_pairs(instance: Instance, pairs: HistoryPairs, *, seed: int) -> HistoryPairs:
+    """Those that are trained on, each beside others in which nodes send and receive more or less.
+
+    The same factors multiply a window and what followed it, so that a network learns to answer what
+    it reads where traffic is unlike any that was measured.
+    """
+    made = np.random.default_rng(derive_seed(seed, 0, "shifts"))
+    ends_of_all = dict.fromkeys(node for pair in instance.ends for node in pair)
+    nodes = {node: place for place, node in enumerate(ends_of_all)}
+    sources, ends = (np.array([nodes[pair[side]] for pair in instance.ends]) for side in (0, 1))
+    features, targets = [pairs.features[: pairs.fitted]], [pairs.targets[: pairs.fitted]]
+    for _ in range(SHIFTED):
+        sent, received = np.exp(SHIFT * made.normal(size=(2, pairs.fitted, len(nodes))))
+        factors = sent[:, sources] * received[:, ends]
+        after = factors * targets[0]
+        targets.append(after / instance.find_optimal(after).mlu[:, None])
+        features.append(np.tile(factors, SUMMARIES) * features[0])
+    return replace(pairs, features=np.concatenate(features), targets=np.concatenate(targets))
+
+
 def find_ratios(instance: Instance, targets: Array, split: Array) -> Array:
     """(n,): MLU of a fixed split (P,) over the optimum."""
     return np.asarray(instance.compute_utilisation(targets, split).max(axis=1))
@@ -189,9 +210,8 @@ def history_problem(instance: Instance, history: MeasuredHistory, recipe: Recipe
     fitted, count = pairs.fitted, min(MOST_SCENARIOS, max(100, SCENARIOS // paths))
     held = fitted + pick_evenly(len(pairs.follows) - fitted, count)
     shield = history_shield(instance, thin_vectors(pairs.targets[:fitted], count))
-    sampler = WindowSampler(
-        torch.tensor(pairs.features[:fitted]), torch.tensor(pairs.targets[:fitted]), history.length
-    )
+    more = add_shifted_pairs(instance, pairs, seed=recipe.seed)
+    sampler = WindowSampler(torch.tensor(more.features), torch.tensor(more.targets), history.length)
     zeros = torch.zeros(1, pairs.features.shape[1], dtype=torch.float64)
     split = shield.anchor.outputs(zeros)[0, 0].cpu().numpy()
     network = history_network(instance, pairs.features[:fitted], recipe.hidden, split)

@@ -22,6 +22,7 @@ from cg4ai.routing.train.problem import capacity
 from cg4ai.rules import Box, Linear
 
 SAMPLES = 300  # demand vectors over which the anchor's mean MLU is least
+STARTS = 8  # of an ascent for each link
 KINDS = ("box", "corner", "vertices", "ascent")
 
 
@@ -128,6 +129,7 @@ def sample_adversarial(
     *,
     seed: int,
     reached: Array | None = None,
+    starts: int = STARTS,
 ) -> Array:
     """`count` demand vectors (count, D), a quarter of each of `KINDS`.
 
@@ -138,7 +140,7 @@ def sample_adversarial(
     made = np.random.default_rng(derive_seed(seed, 0, "shield attack"))
     each = [len(part) for part in np.array_split(np.arange(count), len(KINDS))]
     if reached is None:
-        reached = find_by_ascent(instance, shielded, seed=seed)
+        reached = find_by_ascent(instance, shielded, seed=seed, starts=starts)
     chosen = reached[made.integers(len(reached), size=each[3])]
     distance = 10.0 ** made.uniform(-9, -1, (each[3], 1))
     distance[: len(reached)] = 0.0
@@ -173,12 +175,17 @@ def edge_vectors(instance: Instance) -> Array:
     return worst_vectors(instance, instance.robust.split).vectors
 
 
-def find_by_ascent(instance: Instance, shielded: Ensemble, *, seed: int) -> Array:
-    """Where links are likely to be full, and where ascent on both routers found one nearly full."""
+def find_by_ascent(
+    instance: Instance, shielded: Ensemble, *, seed: int, starts: int = STARTS
+) -> Array:
+    """Where links are likely to be full, and where ascent on both routers found one nearly full.
+
+    `starts`: for each link, at most.
+    """
     requirement = _capacity(instance, shielded)
     requirement.check(shielded.input_size, shielded.output_size)
     vertices = count_affordable(4096, SHIELDED, len(instance.path_demand))
-    climb = GradientAscent(starts=count_climbs(8, instance), steps=25, vertices=vertices)
+    climb = GradientAscent(starts=count_climbs(starts, instance), steps=25, vertices=vertices)
     flat = BlackBox(starts=1, evaluations=50, vertices=min(64, vertices))  # trees have no slope
     found = [
         (climb if router.differentiable else flat).find(
