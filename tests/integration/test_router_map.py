@@ -19,8 +19,10 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.routing import instance
 from cg4ai.routing.network.description import Router
+from cg4ai.routing.pages import explorer
 from cg4ai.routing.pages.explorer import make_explorer_page
 from cg4ai.runs import files
+from cg4ai.runs.folder import Run
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -222,6 +224,27 @@ def test_matrices_play_one_after_the_other(browser: Any, measured: Path) -> None
     )
     button.click()
     assert button.text == "play"
+
+
+def test_large_pages_leave_matrices_out(monkeypatch: pytest.MonkeyPatch, measured: Path) -> None:
+    """A page that would be refused for its size has fewer of them, or none."""
+    ensemble, described = load_trained(measured)
+    assert isinstance(described, Router)
+    summary = Run.open(measured, read_only=True).summary()
+    assert summary is not None
+    sizes = []
+    for limit, least, most in ((10**7, 12, 12), (0, 0, 0)):
+        monkeypatch.setattr(explorer, "PAGE_BYTES", limit)
+        page = make_explorer_page(described, ensemble, measured, summary)
+        count = page.count('"day ')
+        assert least <= count <= most
+        sizes.append(len(page.encode()))
+    assert "too large to hold the later matrices" in page
+    whole, bare = sizes
+    monkeypatch.setattr(explorer, "PAGE_BYTES", bare + 1500)
+    page = make_explorer_page(described, ensemble, measured, summary)
+    assert 2 <= page.count('"day ') < 12
+    assert len(page.encode()) <= bare + 1500 < whole
 
 
 def test_runs_that_kept_no_matrices_have_no_axis_of_time(browser: Any, large: Path) -> None:

@@ -542,6 +542,7 @@
 
   function startTime() {
     element("timebox").hidden = false;
+    if (!traffic.times.length) { element("timebox").textContent = traffic.about; return; }
     const vectors = cg4ai.array(traffic.vectors), many = demands.length;
     const fixed = traffic.fixed ? [["best static split", traffic.fixed, "fixed"]] : [];
     const lines = [...fixed, ["this router", traffic.ours, "ours"], ["optimum", traffic.optimum, "optimum"]];
