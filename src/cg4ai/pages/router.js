@@ -615,6 +615,7 @@
 
   element("title").textContent = data.title;
   element("about").textContent = data.about;
+  element("router").classList.toggle("scaled", Boolean(data.counted));   // its figures are long
   element("foot").textContent = data.foot;
   CLASSES.forEach(([top, text], i) => {
     const line = inLegend(text);
