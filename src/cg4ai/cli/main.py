@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-import cg4ai.routing  # noqa: F401 - registers it, for the commands that read runs of routers
+import cg4ai.routing  # noqa: F401  # registers its application
 from cg4ai.cli.program import Command, add_commands, new_program, run_commands, run_guarded
 
 EXAMPLES = {

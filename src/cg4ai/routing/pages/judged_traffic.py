@@ -86,7 +86,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{such if partial else ''}."
         )
-    if found["earlier"] > LEARNED and STATIC in found["ratio"]:
+    if found["earlier"] > LEARNED and not found["ratio"].keys().isdisjoint((STATIC, "COPE")):
         lines.append(
             f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
             "time."
