@@ -51,7 +51,12 @@ def measure(name: str, asked: argparse.Namespace) -> None:
     leaves, validation, seed = asked.leaves, asked.validation, asked.seed
     network, demands, paths = name.rsplit("-", 2)
     usual = RouteSettings(
-        network=network, demands=int(demands), paths=int(paths), leaves=leaves, seed=seed
+        network=network,
+        demands=int(demands),
+        paths=int(paths),
+        protocol="paper",
+        leaves=leaves,
+        seed=seed,
     )
     made = instance(network, int(demands), int(paths))
     vectors = made.sample(validation, derive_seed(seed, 0, "validation"))

@@ -90,6 +90,7 @@ def router(folder: Path, name: str, load: float, *, seed: int, device: str) -> N
         network=network,
         demands=demands,
         paths=paths,
+        path_choice="shortest",
         load=load,
         seed=seed,
         device=device,

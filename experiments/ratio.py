@@ -56,6 +56,7 @@ def ratio(
             network=network,
             demands=demands,
             paths=paths,
+            path_choice="shortest",
             min_demand=LEAST,
             ratio=1.0,
             ratio_leaves=leaves,

@@ -67,7 +67,8 @@ def asked(name: str, data: Path, folder: Path, *, choose: bool, **further: Any) 
         split = str(files.pop("first_test"))
         where: dict[str, Any] = {**files, "network": str(files["network"])}
     else:
-        where, split = {"network": name, "traffic": data / f"{name}.npz"}, str(SPLIT)
+        where = {"network": name, "traffic": data / f"{name}.npz", "path_choice": "shortest"}
+        split = str(SPLIT)
     if choose:
         where["traffic"], split = _earlier(where["traffic"], split, folder / f"{name}-earlier.npz")
     where |= {"split": split, "scale_capacities": CAPACITIES_AUTO}

@@ -89,6 +89,7 @@ def measured(
                 network=network,
                 demands=int(demands),
                 paths=int(paths),
+                path_choice="shortest",
                 agent_scope=scope,
                 guarantee=guarantee,
                 threads=1,

@@ -36,7 +36,9 @@ class Plan:
     most_demands: int = MOST_DEMANDS
 
     def settings(self, network: str) -> RouteSettings:
-        return RouteSettings(network=network, demands=ALL, **self.usual)
+        return RouteSettings(
+            network=network, demands=ALL, **{"path_choice": "shortest", **self.usual}
+        )
 
 
 def chosen(wanted: Sequence[str]) -> list[str]:

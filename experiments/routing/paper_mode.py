@@ -29,7 +29,13 @@ from cg4ai.protocols import ArchitectureDefaults, Members, Parameters, PricingRe
 from cg4ai.records import IntArray, PricingResult
 from cg4ai.routing.app import Routing, RoutingPreparation
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.settings import Guarantee, RouteSettings, RoutingObjective, SeparatorName
+from cg4ai.routing.settings import (
+    Guarantee,
+    PathChoiceName,
+    RouteSettings,
+    RoutingObjective,
+    SeparatorName,
+)
 from cg4ai.routing.train.members import SplitNetwork
 from cg4ai.routing.train.problem import capacity
 from cg4ai.rules.rows import LinearRows, RowSet
@@ -44,6 +50,7 @@ class PaperSettings(RouteSettings):
     every_demand: an iteration trains a network for every demand, in place of one demand in turn.
     """
 
+    path_choice: PathChoiceName | None = setting("shortest")
     guarantee: Guarantee = setting("attacked")
     objective: RoutingObjective = setting("split")
     separator: SeparatorName = setting("nlopt")

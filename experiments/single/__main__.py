@@ -73,7 +73,13 @@ def digits(rule: Literal["margin", "probability"], seed: int) -> None:
 def routing(guarantee: Literal["attacked", "shielded"], seed: int) -> None:
     app = Routing()
     asked = RouteSettings(
-        network="abilene", demands=5, paths=3, guarantee=guarantee, single_model=True, seed=seed
+        network="abilene",
+        demands=5,
+        paths=3,
+        path_choice="shortest",
+        guarantee=guarantee,
+        single_model=True,
+        seed=seed,
     )
     task = app.problem(app.prepare(asked, None))
     result = _solved(task.problem, task.settings)

@@ -123,6 +123,22 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     assert "no router for this failure" in told
 
 
+def test_a_link_that_is_clicked_leads_to_its_failure(browser: Any, router: Path) -> None:
+    browser.get((router / "router.html").as_uri())
+    arcs = browser.find_elements("css selector", ".arc")
+    labels = [one.get_attribute("aria-label").split(",")[0] for one in arcs]
+    (arc,) = (one for one, name in zip(arcs, labels, strict=True) if name == "b\u2192d")
+    clicked = "arguments[0].dispatchEvent(new Event('click', { bubbles: true }));"
+    chosen = browser.find_element("id", "failure")
+    names = [one.text for one in browser.find_elements("css selector", "#failure option")]
+    for number in (names.index("b-d"), 0):
+        browser.execute_script(clicked, arc)
+        button = browser.find_element("css selector", "#told button")
+        browser.execute_script(clicked, button)
+        assert chosen.get_property("value") == str(number)
+        assert ("failed" in arc.get_attribute("class")) == (number > 0)
+
+
 def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 

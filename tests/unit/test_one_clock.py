@@ -326,7 +326,9 @@ def test_a_preparation_that_nothing_comes_out_of_ends_at_the_limit(
         return shortest(*args)
 
     monkeypatch.setattr(data, "shortest_paths", slow)
-    asked = RouteSettings.from_mapping({**towns(tmp_path, 20), "time_limit_s": 50.0})
+    asked = RouteSettings.from_mapping(
+        {**towns(tmp_path, 20), "path_choice": "shortest", "time_limit_s": 50.0}
+    )
     with pytest.raises(TimeIsOver):
         runner.perform(Routing(), asked, out=tmp_path / "run")
     assert hand.seconds <= 100.0 + 50.0

@@ -62,11 +62,12 @@ def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[
 
 def render_explorer(kind: Literal["model", "router"], data: Mapping[str, Any]) -> str:
     """The page of this kind as one HTML file; `data["title"]` is its title."""
+    drawing = ["labels.js", "timeline.js"] if kind == "router" else []
     return render_page(
         str(data["title"]),
         read_asset(f"{kind}.html"),
         styles=[f"{kind}.css"],
-        scripts=["program.js", f"{kind}.js"],
+        scripts=["program.js", *drawing, f"{kind}.js"],
         data=data,
     )
 

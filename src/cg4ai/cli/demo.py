@@ -29,7 +29,9 @@ FOLDER = Path("demo-run")
 ASKED = {
     "network": "abilene",
     "demands": 10,
+    "protocol": "paper",
     "objective": "split",
+    "fallback": None,
     "threads": 1,
     "baseline": True,
 }

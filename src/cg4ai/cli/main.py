@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-import cg4ai.routing  # noqa: F401  which registers the application, for commands on its runs
+import cg4ai.routing  # noqa: F401  # registers its application
 from cg4ai.cli.program import Command, add_commands, new_program, run_commands, run_guarded
 
 EXAMPLES = {
@@ -22,6 +22,8 @@ EXAMPLES = {
         "cg4ai predict run new_patients.csv --output predictions.csv",
         "cg4ai predict router demands.csv --details",
         "cg4ai predict router hour.csv --fail-on-drift 0.05 --output splits.csv",
+        "cg4ai predict router demands.csv --failed Lodz-Warsaw --no-fallback",
+        "cg4ai predict next matrices.npz --history --output splits.csv",
         "cat demands.json | cg4ai predict router - --format json",
     ),
     "serve": (
@@ -53,6 +55,8 @@ COMMANDS = (
             "cg4ai route abilene --demands 15 --guarantee certified --time-limit 900 --out proven",
             "cg4ai route polska --load 0.6 --failures single --out router",
             "cg4ai route abilene --agent-scope source --out agents",
+            "cg4ai route mine.json --max-hops 4 --granularity 16 --fallback 0.05 --out router",
+            "cg4ai route abilene --traffic matrices.npz --history 12 --out next",
             "cg4ai route --resume --out router",
         ],
         settings="cg4ai.routing.settings:RouteSettings",

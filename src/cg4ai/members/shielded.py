@@ -141,15 +141,18 @@ class Shield:
             state.config.get("anchor"), select_prefixed(state.arrays, "anchor.")
         )
         guards = load_guards(state.config.get("guards"), state.arrays, functions)
-        return cls(restored(described), guards, _coupled(state.config.get("coupled")))
+        anchor = restored(described)
+        coupled = _coupled(state.config.get("coupled"), anchor.output_size)
+        return cls(anchor, guards, coupled)
 
 
-def _coupled(value: Any) -> Coupled:
+def _coupled(value: Any, size: int) -> Coupled:
     if not isinstance(value, list) or not all(
-        isinstance(group, list) and all(type(one) is int for one in group) for group in value
+        isinstance(group, list) and all(type(one) is int and 0 <= one < size for one in group)
+        for group in value
     ):
         raise InvalidInput(
-            f"coupled must be lists of output numbers, got {value!r:.80}", code="type"
+            f"coupled must be lists of output numbers below {size}, got {value!r:.80}", code="type"
         )
     return tuple(tuple(group) for group in value)
 

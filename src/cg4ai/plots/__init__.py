@@ -12,7 +12,13 @@ from cg4ai.exports import lazy_exports
 if TYPE_CHECKING:
     from cg4ai.plots.distributions import plot_histogram, plot_ranges
     from cg4ai.plots.models import plot_calibration, plot_confusion, plot_images, plot_predictions
-    from cg4ai.plots.networks import places_of, plot_found, plot_network, plot_utilisation
+    from cg4ai.plots.networks import (
+        places_of,
+        plot_found,
+        plot_network,
+        plot_over_time,
+        plot_utilisation,
+    )
     from cg4ai.plots.rules import plot_slack
     from cg4ai.plots.training import plot_convergence, plot_time, plot_weights
 else:
@@ -26,7 +32,13 @@ else:
                 "plot_images",
                 "plot_predictions",
             ],
-            "cg4ai.plots.networks": ["places_of", "plot_found", "plot_network", "plot_utilisation"],
+            "cg4ai.plots.networks": [
+                "places_of",
+                "plot_found",
+                "plot_network",
+                "plot_over_time",
+                "plot_utilisation",
+            ],
             "cg4ai.plots.rules": ["plot_slack"],
             "cg4ai.plots.training": ["plot_convergence", "plot_time", "plot_weights"],
         },
@@ -41,6 +53,7 @@ __all__ = [
     "plot_histogram",
     "plot_images",
     "plot_network",
+    "plot_over_time",
     "plot_predictions",
     "plot_ranges",
     "plot_slack",

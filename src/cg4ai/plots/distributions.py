@@ -103,7 +103,7 @@ def plot_ranges(
     ax.set_xlabel(label)
     ax.tick_params(axis="y", length=0)
     ax.grid(False, axis="y")
-    legend_above(ax)
+    legend_above(ax, right=True)
     return ax
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,8 @@ VARIABLES = {
 }
 
 
-LETTERS = 42  # of a legend that fits into one line
+LETTERS = 66  # of a legend that fits into one line
+SAMPLE_LETTERS = 8  # as wide as the sample beside a name, with its margins
 MOST_POINTS = 300  # a page of thousands would be slow, and they would hide each other
 TAG = re.compile(r"<[^>]*>")
 SIZE = (5.6, 3.1)  # inches: about two beside each other on a page
@@ -100,11 +101,22 @@ def set_log_scale(ax: Axes) -> None:
     ax.yaxis.set_minor_formatter(ticker.NullFormatter())
 
 
-def legend_above(ax: Axes) -> None:
-    """A legend that lies beside what is drawn, never on it; long names in fewer columns."""
+def legend_above(ax: Axes, *, right: bool = False) -> None:
+    """A legend that lies beside what is drawn, never on it; long names in fewer columns.
+
+    `right`: it ends where the axis ends, and has the room above long names of ticks as well.
+    """
     names = ax.get_legend_handles_labels()[1]
-    columns = 3 if sum(map(len, names)) <= LETTERS else 2
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns, borderaxespad=0.2)
+    fitting = (columns for columns in (3, 2) if _count_letters(names, columns) <= LETTERS)
+    place: Any = ("lower right", (1, 1)) if right else ("lower left", (0, 1))
+    ax.legend(loc=place[0], bbox_to_anchor=place[1], ncols=next(fitting, 1), borderaxespad=0.2)
+
+
+def _count_letters(names: Sequence[str], columns: int) -> int:
+    """How wide a legend of so many columns is, which are filled one after the other."""
+    rows = -(-len(names) // columns)
+    parts = [names[start : start + rows] for start in range(0, len(names), rows)]
+    return sum(SAMPLE_LETTERS + max(map(len, part)) for part in parts)
 
 
 def pick_evenly(values: Array, count: int = MOST_POINTS) -> IntArray:

@@ -18,11 +18,14 @@ from cg4ai.plots.drawing import (
     FIRST,
     INK,
     PAPER,
+    QUIET,
     SECOND,
+    SERIES,
     STEPS,
     axis_of,
     legend_above,
     pick_evenly,
+    set_log_scale,
     whole_numbers,
 )
 
@@ -33,6 +36,8 @@ Positions = Mapping[str, tuple[float, float]]
 KEPT = 1 + 1e-6  # the highest utilisation that still counts as kept
 MOST_NAMES = 30  # of nodes: more would hide the links
 SHOWN = 12  # of the fullest links
+DECADES = 3.0  # times the capacity from which overloads are drawn on a logarithmic scale
+MOST_TIMES = 400  # points of a line over time
 THIN, THICK = 1.0, 6.0
 SIDES = [math.radians(degrees) for degrees in (0, 180, 90, 270, 45, 135, 225, 315)]
 
@@ -234,6 +239,75 @@ def plot_found(
             ax.plot(when[few] + aside, loads[few], mark, color=colour, markersize=4, label=name)
     ax.axhline(1.0, color=BAD, linestyle="--", linewidth=1.4, label="capacity")
     whole_numbers(ax.xaxis)
+    if len(when):
+        ax.set_xlim(when.min() - 0.5, when.max() + 0.5)
+    most = float(loads.max(initial=1.0))
+    if most > DECADES:  # a single far one would press all others against the capacity
+        set_log_scale(ax)
+        ax.set_ylim(0.9, 1.15 * most)
+    else:
+        ax.set_ylim(1 - 0.08 * max(most - 1, 0.01), 1 + 1.08 * max(most - 1, 0.01))
     ax.set(xlabel="iteration", ylabel="share of the capacity")
     legend_above(ax)
     return ax
+
+
+def plot_over_time(
+    series: Mapping[str, ArrayLike],
+    times: Sequence[str] = (),
+    *,
+    label: str = "MLU",
+    outside: ArrayLike | None = None,
+    ax: Axes | None = None,
+) -> Axes:
+    """Named quantities over time, one line each.
+
+    `times` (T,) name the first, the middle and the last time below the axis. Of more than
+    MOST_TIMES times the largest of neighbouring ones is drawn, so that no peak is lost.
+    `outside` (T,): at which times the guarantee does not hold; they are marked at the bottom.
+    """
+    named = {name: np.asarray(values, np.float64) for name, values in series.items()}
+    lengths = {name: len(values) for name, values in named.items()}
+    if not named or len(set(lengths.values())) != 1 or not min(lengths.values()):
+        raise InvalidInput(f"series of one length are needed, got {lengths}", code="shape")
+    (count,) = set(lengths.values())
+    if times and len(times) != count:
+        raise InvalidInput(f"{count} values, but {len(times)} times", code="shape")
+    ax = axis_of(ax)
+    joined = -(-count // MOST_TIMES)
+    starts = np.arange(0, count, joined)
+    for number, (name, values) in enumerate(named.items()):
+        style: Any = (1.5, "-") if number == 0 else (1.3, (0, (4, 1.5)) if number == 1 else ":")
+        largest = np.maximum.reduceat(values, starts)
+        ax.plot(starts, largest, color=SERIES[number % 4], label=name, lw=style[0], ls=style[1])
+    ax.set_ylim(0, 1.06 * max(float(values.max()) for values in named.values()) or 1.0)
+    if outside is not None and (marked := np.flatnonzero(outside)).size:
+        ax.plot(
+            marked,
+            np.zeros(len(marked)),
+            "|",
+            color=QUIET,
+            label="outside the set",
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+        )
+    _label_times(ax, times, count)
+    if joined > 1:
+        ax.set_xlabel(f"{ax.get_xlabel()}; each point is the largest of {joined}".lstrip("; "))
+    ax.set_ylabel(label)
+    legend_above(ax)
+    return ax
+
+
+def _label_times(ax: Axes, times: Sequence[str], count: int) -> None:
+    """A few times below the axis; without their names, numbers of matrices."""
+    whole_numbers(ax.xaxis)
+    if not times:
+        ax.set_xlabel("number of the matrix")
+        return
+    places = sorted({0, (count - 1) // 2, count - 1})
+    ax.set_xticks(places, [times[place] for place in places], parse_math=False)
+    first, *_, last = ax.get_xticklabels() * 2  # which may be one
+    if len(places) > 1:
+        first.set_horizontalalignment("left")
+        last.set_horizontalalignment("right")

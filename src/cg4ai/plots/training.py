@@ -191,7 +191,7 @@ def plot_weights(
         _one_block(ax, members, colour)
     if len(kinds) > 1:
         for kind in kinds:
-            ax.barh(0, 0, color=colour[kind], label=kind)
+            ax.plot([], [], color=colour[kind], linewidth=8, solid_capstyle="butt", label=kind)
         legend_above(ax)
     return ax
 
@@ -201,6 +201,7 @@ def _one_block(ax: Axes, members: Sequence[WeightedMember], colour: dict[str, st
     colours = [colour[one.kind] for one in shown]
     ax.bar(range(1, len(shown) + 1), [one.weight for one in shown], color=colours)
     ax.set(xlabel="member, largest weight first", ylabel="weight")
+    ax.set_ylim(bottom=0)
     whole_numbers(ax.xaxis)
     ax.grid(False, axis="x")
     if len(members) > MOST_MEMBERS:

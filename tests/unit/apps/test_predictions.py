@@ -132,6 +132,6 @@ def test_a_run_that_changes_while_it_is_read_is_not_taken(
     finished_runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digests = iter(["one", "other"])
-    monkeypatch.setattr("cg4ai.apps.predictions._digest", lambda folder: next(digests))
+    monkeypatch.setattr("cg4ai.apps.predictions.read_digest", lambda folder: next(digests))
     with raises(RunFolderError, "altered"):
         RunPredictor.from_folder(finished_runs / "train")

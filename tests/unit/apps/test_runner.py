@@ -111,7 +111,8 @@ def test_the_router_is_saved_before_it_is_evaluated_and_nothing_else_is_trained(
     settings = RouteSettings(network=network, threads=1, **TINY)
     outcome = runner.perform(Routing(), settings, out=tmp_path / "run", screen=Listening())
     steps = [text.split(":")[1].split()[0] for text in said]
-    assert steps == ["distance", "distance", "the", "speed"]  # of vectors, and by mixes of them
+    # of vectors, by mixes of them, and from the optimum over all paths
+    assert steps == ["distance", "distance", "distance", "the", "speed"]
     assert "plain_worst_utilisation" not in outcome.summary
 
 

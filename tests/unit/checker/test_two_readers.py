@@ -236,7 +236,7 @@ def others(value: Any) -> Iterator[Any]:
     elif isinstance(value, list):
         yield from (value[::-1], value[:-1], value * 2, str(value), tuple(value[:1]))
         yield dict(enumerate(map(str, value)))
-    else:
+    elif value is not None:
         yield from ({**value, "more": 1}, list(value), {**value, "everywhere": True})
 
 

@@ -20,6 +20,7 @@ from cg4ai.plots import (
     plot_found,
     plot_histogram,
     plot_network,
+    plot_over_time,
     plot_predictions,
     plot_ranges,
     plot_slack,
@@ -371,3 +372,47 @@ def test_overloads_are_marked_by_who_had_them(ax: Any) -> None:
     assert line(ax, "of the mixture")[1] == [1.2]
     assert sorted(line(ax, "of networks in training")[1]) == [1.05, 1.1]
     assert line(ax, "capacity")[1] == [1.0, 1.0]
+
+
+def test_far_overloads_leave_the_others_apart(ax: Any) -> None:
+    plot_found([0, 0], [1.01, 40.0], ax=ax)
+    assert ax.get_yscale() == "log"
+    assert ax.get_xlim()[0] < -0.12 < 0 < ax.get_xlim()[1]
+
+
+def test_no_peak_is_lost_over_time(ax: Any) -> None:
+    """A day of a hundred thousand values is thinned to their largest, never to an average."""
+    values = np.full(100_000, 0.3)
+    values[12_345] = 0.9
+    outside = np.zeros(100_000, bool)
+    outside[[7, 99_999]] = True
+    plot_over_time({"router": values, "optimum": values / 2}, outside=outside, ax=ax)
+    at, shown = line(ax, "router")
+    assert len(shown) <= 401
+    assert max(shown) == 0.9
+    assert abs(at[int(np.argmax(shown))] - 12_345) <= 250
+    assert max(line(ax, "optimum")[1]) == 0.45
+    assert line(ax, "outside the set")[0] == [7, 99_999]
+
+
+def test_times_name_the_ends_of_the_axis(ax: Any) -> None:
+    plot_over_time({"router": [1.0, 2.0, 3.0, 4.0]}, ["mon", "tue", "wed", "thu"], ax=ax)
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["mon", "tue", "thu"]
+    with raises(InvalidInput, "shape"):
+        plot_over_time({"router": [1.0, 2.0]}, ["mon"], ax=ax)
+    with raises(InvalidInput, "shape"):
+        plot_over_time({"router": [1.0, 2.0], "optimum": [1.0]}, ax=ax)
+
+
+def test_a_legend_stays_within_its_figure() -> None:
+    """Beside long names of links the legend ran out of the picture."""
+    from cg4ai.plots.drawing import figure_of, use_page_style
+
+    links = [f"Urbana-Champaign->Salt-Lake-City {number}" for number in range(3)]
+    with use_page_style():
+        figure = figure_of(
+            lambda one: plot_utilisation(np.ones((4, 3)), links, worst=[1] * 3, ax=one)
+        )
+        figure.draw_without_rendering()
+        box = figure.axes[0].get_legend().get_window_extent()
+        assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -37,8 +37,20 @@ from cg4ai.routing.demands.measured import (
 from cg4ai.routing.demands.sets import FreshDemands
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import Instance
-from cg4ai.routing.operate.later_traffic import LaterComparison, compute_figures
-from cg4ai.routing.pages.judged_traffic import OURS, PLAIN, describe_judged_traffic
+from cg4ai.routing.operate.later_traffic import (
+    LaterComparison,
+    compute_figures,
+    select_shown,
+)
+from cg4ai.routing.pages.judged_traffic import (
+    OPTIMUM,
+    OURS,
+    PLAIN,
+    STATIC,
+    describe_judged_traffic,
+    get_mlu_over_time,
+    unpack_times,
+)
 from cg4ai.routing.pages.report import make_routing_story
 from cg4ai.routing.prove.unroutable import UnroutableError
 from cg4ai.routing.settings import RouteSettings
@@ -297,6 +309,31 @@ def test_a_run_learns_from_earlier_and_is_judged_by_later_matrices(
     assert "previous optimum" in text
     assert "Demands are in the units of the traffic." in text
     assert "mean ratio of MLU to the optimum on earlier matrices" in text
+
+
+def test_a_run_keeps_what_it_measured_over_time(done: RunOutcome[RoutingPreparation]) -> None:
+    assert done.evaluation is not None
+    arrays, ratio = done.evaluation.arrays, done.summary["traffic"]["ratio"]
+    best = arrays["later_optimal_mlu"]
+    for name, mlu in get_mlu_over_time(arrays).items():
+        expected = 1.0 if name == OPTIMUM else ratio[name]["mean"]
+        assert (mlu / best).mean() == pytest.approx(expected)
+    assert set(get_mlu_over_time(arrays)) == {OURS, OPTIMUM, STATIC}
+    assert unpack_times(arrays) == [str(number) for number in range(40, 60)]
+    measured = done.prepared.measured
+    assert measured is not None
+    np.testing.assert_allclose(
+        arrays["later_vectors"], measured.later[arrays["later_shown"]], rtol=1e-6
+    )
+
+
+def test_pages_get_as_many_matrices_as_they_have_room_for() -> None:
+    few = select_shown(np.ones((4000, 132)))
+    assert len(few["later_shown"]) == 500
+    assert few["later_shown"][[0, -1]].tolist() == [0, 3999]
+    large = select_shown(np.ones((300, 9900)))["later_vectors"]
+    assert large.dtype == np.float32
+    assert 0 < large.size <= 250_000
 
 
 def test_the_worst_utilisation_is_of_all_vectors_that_the_run_knows(

@@ -41,7 +41,8 @@ class MeasuredTraffic:
     `times` are those of both: the first and the last earlier one, the first and the last later one.
     `silent`: how many earlier and later vectors of zeros were left out, as nothing is routed there.
     `elsewhere`: the share of the later traffic that belongs to no demand. `partial` (L,): whether
-    the vector is not all of its matrix, though whole matrices were to be routed.
+    the vector is not all of its matrix, though whole matrices were to be routed. `later_times` (L)
+    are the times of the later vectors.
     """
 
     earlier: Array
@@ -50,6 +51,7 @@ class MeasuredTraffic:
     silent: tuple[int, int] = (0, 0)
     elsewhere: float = 0.0
     partial: NDArray[np.bool_] | None = None
+    later_times: tuple[str, ...] = ()
 
     @classmethod
     def from_traffic(
@@ -71,6 +73,7 @@ class MeasuredTraffic:
             (int((~kept[0]).sum()), int((~kept[1]).sum())),
             float(others.sum() / later.matrices.sum()),
             (others[kept[1]] > 0) & whole,
+            tuple(str(later.times[row]) for row in np.flatnonzero(kept[1])),
         )
 
     def find_inside(self, instance: Instance) -> NDArray[np.bool_]:

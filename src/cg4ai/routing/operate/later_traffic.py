@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai import Ensemble, clock
 from cg4ai.apps import summarise_drift
@@ -24,6 +25,8 @@ from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
 LEAST_S = 1e-9  # what solving takes at least
+MOST_SHOWN = 500  # later vectors that pages play, at most
+MOST_VOLUMES = 250_000  # numbers of these vectors: about 1.3 MB of a page
 CLIMBED = 5  # of the earlier vectors of largest optimum, searches for the worst start from so many
 
 
@@ -40,8 +43,10 @@ def compute_figures(ratios: Array) -> dict[str, float]:
 class LaterComparison:
     """Routings on the later vectors, or as many of them as half of the time left allows to solve.
 
-    `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved.
-    `of_set` (k, D) are the vectors of the set among them, and that of the worst optimum found.
+    `found` is for the summary, under `traffic`; `arrays` are MLUs at the vectors that were solved,
+    the times of these, and some of them for pages to show (`later_vectors`, `later_shown` where
+    they stand among the solved ones). `of_set` (k, D) are the vectors of the set among all solved
+    ones, and that of the worst optimum found.
     """
 
     def __init__(
@@ -77,7 +82,12 @@ class LaterComparison:
             "ratio": self.ratios,
         }
         inside = self.inside[self.at].astype(np.float64)
-        self.arrays = {"later_optimal_mlu": self.best, "later_inside": inside}
+        self.arrays: dict[str, NDArray[Any]] = {
+            "later_optimal_mlu": self.best,
+            "later_inside": inside,
+            **pack_times(measured.later_times, self.at),
+            **({} if history is not None else select_shown(self.vectors)),
+        }
 
     def judge(self, name: str, router: Ensemble) -> None:
         """Add a router that is told each vector to the comparison."""
@@ -106,6 +116,8 @@ class LaterComparison:
             if known is not None:
                 mlu, chosen = known
                 self.ratios[name] = compute_figures(mlu / self.best[chosen])
+                if name == STATIC:
+                    self.arrays["later_static_mlu"] = mlu
 
     def _find_worst(self, review: Review) -> None:
         instance, measured = self.instance, self.measured
@@ -170,6 +182,21 @@ class LaterComparison:
             ),
             "oblivious routing": make_static(lambda: find_oblivious(instance).split),
         }
+
+
+def select_shown(vectors: Array) -> dict[str, NDArray[Any]]:
+    """Vectors (m, D) evenly over time in 32 bits, as many as a page has room for, and which."""
+    room = max(1, MOST_VOLUMES // max(1, vectors.shape[1]))
+    shown = pick_evenly(len(vectors), min(MOST_SHOWN, room))
+    return {"later_shown": shown, "later_vectors": vectors[shown].astype(np.float32)}
+
+
+def pack_times(times: Sequence[str], at: IntArray) -> dict[str, NDArray[Any]]:
+    """The times at these positions as rows of UTF-8 bytes, padded with zeros; none if unknown."""
+    if not times:
+        return {}
+    packed = np.char.encode(np.asarray(times)[at], "utf-8")
+    return {"later_times": packed.view(np.uint8).reshape(len(at), -1)}
 
 
 def _solved(instance: Instance, later: Array, review: Review) -> tuple[IntArray, Array]:

@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 
 from cg4ai.apps import load_trained
 from cg4ai.data import Array
-from cg4ai.plots import plot_found, plot_histogram, plot_network, plot_utilisation
+from cg4ai.plots import (
+    plot_found,
+    plot_histogram,
+    plot_network,
+    plot_over_time,
+    plot_utilisation,
+)
 from cg4ai.report import Drawing, Part, ReportTable, SavedRun, Section
 from cg4ai.routing.demands.scaling import (
     factor_of,
@@ -25,12 +31,12 @@ from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate import failure_study as failures
 from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.journal import found_overloads
-from cg4ai.routing.pages.judged_traffic import OURS
+from cg4ai.routing.pages.judged_traffic import OPTIMUM, OURS, get_mlu_over_time, unpack_times
 from cg4ai.routing.pages.link_loads import WorstLoads, load_arrays
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.train.shield import edge_vectors
 
-PLAIN, OPTIMUM = "plain networks", "optimum"
+PLAIN = "plain networks"
 FEW = 500  # random vectors at which the links of older runs, which kept no loads, are looked at
 NAMED = 6  # demands of a vector that a table names
 Arrays = Mapping[str, NDArray[Any]]
@@ -45,12 +51,13 @@ def write_chapters(
         replace(restore_instance(saved.description), capacity_factor=factor),
         saved.arrays,
     )
+    if traffic.parts:  # what such a run is judged by comes first
+        yield replace(traffic, parts=(*_over_time(arrays, made), *traffic.parts, *_later(arrays)))
     if HISTORY not in (saved.summary or {}):
         yield _with(distances, _gaps(arrays, made))
     yield _links(saved, made)
     yield _with(plain, _tight(arrays)) if plain.parts else plain
     yield _met(arrays, made)
-    yield _with(traffic, _later(arrays)) if traffic.parts else traffic
     yield _failures(saved)
     yield speed
 
@@ -241,6 +248,30 @@ def _met(arrays: Arrays, made: Instance) -> Section:
             ReportTable(most),
         ),
     )
+
+
+def _over_time(arrays: Arrays, made: Instance) -> list[Part]:
+    """MLU on the later matrices, the router's beside those that it is compared with."""
+    series = get_mlu_over_time(arrays)
+    if OURS not in series:
+        return []
+    outside = arrays["later_inside"] == 0
+    words = f"MLU at {len(series[OURS]):,} later matrices, the router's beside those of "
+    words += " and of ".join(f"the {name}" for name in series if name != OURS)
+    if outside.any():
+        words += f". Marks below: {int(outside.sum()):,} matrices outside the set, no guarantee"
+    return [
+        Drawing(
+            f"{words}.",
+            lambda ax: plot_over_time(
+                series,
+                unpack_times(arrays),
+                label=f"MLU{format_scaling_suffix(made.capacity_factor)}",
+                outside=outside,
+                ax=ax,
+            ),
+        )
+    ]
 
 
 def _later(arrays: Arrays) -> list[Part]:

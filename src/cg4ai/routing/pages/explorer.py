@@ -24,19 +24,31 @@ from cg4ai.apps import (
 from cg4ai.colgen import generator
 from cg4ai.data import Array
 from cg4ai.guarantees import Strength
+from cg4ai.report import SavedRun
 from cg4ai.report import format_count as number_of
+from cg4ai.routing.demands.measured import pick_evenly
 from cg4ai.routing.demands.scaling import format_guarantee, format_multiple, format_notice
 from cg4ai.routing.demands.sets import describe_set
 from cg4ai.routing.network.description import Router
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.layout import NetworkPicture, draw_network
 from cg4ai.routing.operate.answers import LowerBound
+from cg4ai.routing.pages.judged_traffic import (
+    OPTIMUM,
+    OURS,
+    STATIC,
+    get_mlu_over_time,
+    unpack_times,
+)
 from cg4ai.routing.train.anchors import anchor, worst_vectors
 from cg4ai.routing.train.effort import SCENARIOS, count_affordable
 from cg4ai.routing.train.optimal import arc_prices
 from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Polytope
 
+PAGE_BYTES = 4_800_000  # of a page that is not refused as too large
+ROW_BYTES = 120  # of the rest that a page has of a matrix: its time and three MLUs
+VOLUME_BYTES = 6  # of one volume of a matrix: 32 bits in base64, rounded up
 SAMPLES = 300  # demand vectors of the best static split
 SCREENED, CLIMBED, STEP = 4096, 40, 0.25  # vectors looked at for each link, steps from the worst
 WORDS = {
@@ -109,11 +121,14 @@ def make_explorer_page(
             [picture.numbers_by_name[one], picture.numbers_by_name[other]]
             for one, other in picture.unused
         ],
-        "demands": _demands(made),
+        "demands": _demands(made, picture),
         "set": _set(made),
         "routers": [first, *_failures(folder, made, picture)],
+        "run": folder.name,
     }
-    return render_explorer("router", data)
+    page = render_explorer("router", data)
+    traffic = _stored_traffic(folder, summary, PAGE_BYTES - len(page.encode()))
+    return page if traffic is None else render_explorer("router", {**data, "traffic": traffic})
 
 
 def _failures(folder: Path, made: Instance, picture: NetworkPicture) -> Iterator[dict[str, Any]]:
@@ -246,14 +261,52 @@ def _climbed(
     return points, best
 
 
-def _demands(made: Instance) -> list[dict[str, Any]]:
+def _demands(made: Instance, picture: NetworkPicture) -> list[dict[str, Any]]:
     lower, upper = made.region.bounds()
     middle = made.region.middle if isinstance(made.region, Polytope) else (lower + upper) / 2
-    ends = zip(made.demand_names, lower, upper, np.asarray(middle), strict=True)
+    rows = zip(made.demand_names, made.ends, lower, upper, np.asarray(middle), strict=True)
     return [
-        {"name": name, "least": float(low), "most": float(high), "usual": float(mid)}
-        for name, low, high, mid in ends
+        {
+            "name": name,
+            "ends": [picture.numbers_by_name[node] for node in ends],
+            "least": float(low),
+            "most": float(high),
+            "usual": float(mid),
+        }
+        for name, ends, low, high, mid in rows
     ]
+
+
+def _stored_traffic(folder: Path, summary: Mapping[str, Any], room: int) -> dict[str, Any] | None:
+    """The later matrices that the run kept, and the MLUs that it measured there; None without.
+
+    `room`: bytes that they may take; as many are left out, evenly over time.
+    """
+    if "traffic" not in summary:
+        return None
+    arrays = SavedRun(folder).arrays
+    series = get_mlu_over_time(arrays)
+    if "later_vectors" not in arrays or OURS not in series:
+        return None  # of a run that kept none
+    vectors = arrays["later_vectors"]
+    kept = pick_evenly(len(vectors), max(0, room // (VOLUME_BYTES * vectors.shape[1] + ROW_BYTES)))
+    if len(kept) < 2:
+        return {"about": "The page is too large to hold the later matrices.", "times": []}
+    shown = arrays["later_shown"][kept]
+    times = unpack_times(arrays) or [str(number) for number in range(len(series[OURS]))]
+    count, judged = len(shown), len(series[OURS])
+    which = f"All {count:,}" if count == judged else f"{count:,} of {judged:,}, evenly over time,"
+    fixed = series.get(STATIC)
+    return {
+        "about": f"{which} later matrices at which the run was measured, with the MLUs that it "
+        "stored.",
+        "times": [times[number] for number in shown],
+        "vectors": array_data(vectors[kept]),
+        "inside": (arrays["later_inside"][shown] > 0).tolist(),
+        "ours": series[OURS][shown].tolist(),
+        "optimum": series[OPTIMUM][shown].tolist(),
+        "fixed": None if fixed is None else fixed[shown].tolist(),
+    }
 
 
 def _set(made: Instance) -> dict[str, Any]:

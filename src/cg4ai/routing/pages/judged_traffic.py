@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
+
 from cg4ai.apps import format_excess
 from cg4ai.report import format_count
 from cg4ai.routing.demands.scaling import format_both
 
 OURS, PLAIN = "this router", "plain network"  # names of rows
+OPTIMUM = "optimum"
 BEFORE = "the router before"  # of an update
 STATIC = "best static split"
 DOTE = "plain network on the window (DOTE)"
@@ -83,7 +86,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{found['elsewhere']:.2%} of the later traffic is between nodes that no demand joins "
             f"and is not routed{such if partial else ''}."
         )
-    if found["earlier"] > LEARNED and STATIC in found["ratio"]:
+    if found["earlier"] > LEARNED and not found["ratio"].keys().isdisjoint((STATIC, "COPE")):
         lines.append(
             f"Static splits and COPE are made for {LEARNED} of the earlier matrices, evenly over "
             "time."
@@ -97,3 +100,19 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
             f"{format_count(earlier, 'earlier matrix')} and {format_count(later, 'later one')}."
         )
     return lines
+
+
+# ---- over time ----------------------------------------------------------------------------------
+
+
+def get_mlu_over_time(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """MLUs (n,) on the later matrices that were solved, by routing; older runs kept fewer."""
+    stored = {OURS: "later_mlu", OPTIMUM: "later_optimal_mlu", STATIC: "later_static_mlu"}
+    return {name: arrays[key] for name, key in stored.items() if key in arrays}
+
+
+def unpack_times(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The times of these matrices, from rows of UTF-8 bytes; none where a run kept none."""
+    if "later_times" not in arrays:
+        return []
+    return [bytes(row).rstrip(b"\0").decode("utf-8") for row in arrays["later_times"]]

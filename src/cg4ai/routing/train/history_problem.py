@@ -185,7 +185,8 @@ def add_shifted_pairs(instance: Instance, pairs: HistoryPairs, *, seed: int) -> 
     it reads where traffic is unlike any that was measured.
     """
     made = np.random.default_rng(derive_seed(seed, 0, "shifts"))
-    nodes = {node: place for place, node in enumerate(dict.fromkeys(sum(instance.ends, ())))}
+    ends_of_all = dict.fromkeys(node for pair in instance.ends for node in pair)
+    nodes = {node: place for place, node in enumerate(ends_of_all)}
     sources, ends = (np.array([nodes[pair[side]] for pair in instance.ends]) for side in (0, 1))
     features, targets = [pairs.features[: pairs.fitted]], [pairs.targets[: pairs.fitted]]
     for _ in range(SHIFTED):

@@ -148,7 +148,7 @@ def test_the_mean_over_draws_is_the_loss_over_all_rows(finish):
         name: value.to(torch.float64) for name, value in NETWORK.initialise(6, generator(3)).items()
     }
     hinge, priced = full_terms(pricer, request, parameters)
-    for term, expected in ((trainer.guided_loss, hinge), (trainer.reduced_cost, priced)):
+    for term, expected in ((trainer.compute_guided_loss, hinge), (trainer.reduced_cost, priced)):
         found = torch.stack([term(parameters, step) for step in range(3000)])
         error = found.std(0) / np.sqrt(len(found))
         assert torch.all(error > 0)
