@@ -148,12 +148,17 @@ def test_the_mean_over_draws_is_the_loss_over_all_rows(finish):
         name: value.to(torch.float64) for name, value in NETWORK.initialise(6, generator(3)).items()
     }
     hinge, priced = full_terms(pricer, request, parameters)
-    for term, expected in ((trainer.compute_guided_loss, hinge), (trainer.reduced_cost, priced)):
+    for term, expected in (
+        (trainer.compute_guided_loss, hinge),
+        (trainer.compute_reduced_cost, priced),
+    ):
         found = torch.stack([term(parameters, step) for step in range(3000)])
         error = found.std(0) / np.sqrt(len(found))
         assert torch.all(error > 0)
         assert torch.all((found.mean(0) - expected).abs() < 4 * error)
-    sizes = [sum(len(part.needed) for part in trainer.draws.drawn(trainer.made)) for _ in range(5)]
+    sizes = [
+        sum(len(part.needed) for part in trainer.draws.draw_rows(trainer.made)) for _ in range(5)
+    ]
     assert sizes == [10] * 5
 
 
