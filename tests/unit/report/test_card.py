@@ -61,7 +61,7 @@ def test_the_example_of_a_router_lies_in_its_set(tmp_path: Path, limits: dict[st
     example = np.array([[one.example for one in described.inputs]], np.float64)
     assert made.region.covers(example).all()
     assert [one.name for one in described.inputs] == made.demand_names
-    assert ("limits" in described.region) == ("budget" in limits)
+    assert (" limit" in described.region) == ("budget" in limits)
 
 
 def test_a_router_that_overloads_a_link_keeps_nothing(finished_runs: Path) -> None:

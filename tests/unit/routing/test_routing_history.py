@@ -400,12 +400,12 @@ def test_a_server_keeps_the_window(finished: Path, tmp_path: Path) -> None:
     names = described.instance.demand_names
     vectors = traffic(6).to_vectors(described.instance).tolist()
     rows = [dict(zip(names, one, strict=True)) for one in vectors]
-    caller = InProcess(make_app(Service(finished)))
     answers: list[Any] = []
-    for part in (rows[:1], rows[1:2], rows[2:5], rows[5:]):
-        wrong = caller.post("/predict", json={"rows": [{names[0]: 1.0}]})
-        assert wrong.status_code == 422  # and is no part of the window
-        answers += caller.post("/predict", json={"rows": part}).json()["rows"]
+    with InProcess(make_app(Service(finished))) as caller:
+        for part in (rows[:1], rows[1:2], rows[2:5], rows[5:]):
+            wrong = caller.post("/predict", json={"rows": [{names[0]: 1.0}]})
+            assert wrong.status_code == 422  # and is no part of the window
+            answers += caller.post("/predict", json={"rows": part}).json()["rows"]
     for one, other in zip(answers, whole, strict=True):
         assert one.keys() == other.keys()
         assert all(one[name] == pytest.approx(other[name], abs=1e-12) for name in one)
