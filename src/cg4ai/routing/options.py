@@ -28,27 +28,21 @@ def sizes_of(text: str) -> tuple[int, ...]:
 
 def load_of(text: str) -> float | None:
     """The option --load: a number, or none for the volumes as they are."""
-    if text.strip().lower() == "none":
-        return None
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(
-            f"load must be a number above 0 and at most 1, or none, got {text!r}", code="range"
-        ) from None
+    return _read_number_or_none(text, "load must be a number above 0 and at most 1, or none")
 
 
 def fallback_of(text: str) -> float | None:
     """The option --fallback: a gap, or none for the router's answers as they are."""
+    return _read_number_or_none(text, "fallback must be a gap of at least 0, such as 0.02, or none")
+
+
+def _read_number_or_none(text: str, expected: str) -> float | None:
     if text.strip().lower() == "none":
         return None
     try:
         return float(text)
     except ValueError:
-        raise InvalidInput(
-            f"fallback must be a gap of at least 0, such as 0.02, or none, got {text!r}",
-            code="range",
-        ) from None
+        raise InvalidInput(f"{expected}, got {text!r}", code="range") from None
 
 
 def demands_of(text: str) -> int:
