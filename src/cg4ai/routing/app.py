@@ -497,8 +497,12 @@ def _fill_defaults(prepared: RoutingPreparation) -> RouteSettings:
     """The settings, with the usual of a router that reads a history, or that has no choice."""
     settings = prepared.settings
     if not has_choice(prepared.instance) and settings.joint:
-        few = {"first_steps": 1, "later_steps": 1, "rounds": 1}
-        settings = replace(settings, **{key: getattr(settings, key) or few[key] for key in few})
+        settings = replace(
+            settings,
+            first_steps=settings.first_steps or 1,
+            later_steps=settings.later_steps or 1,
+            rounds=settings.rounds or 1,
+        )
     if prepared.history is None:
         return settings
     from cg4ai.routing.train.history_problem import fill_history_defaults
