@@ -223,8 +223,9 @@ class _Selection:
     ) -> None:
         self.flows, self.shares, self.weights, self.number = flows, shares, weights, number
         self.demand, self.loads = flows.demand, flows.make_loads()
-        paths, size = len(self.demand), len(flows.pairs)
-        self.blocks = [np.flatnonzero(self.demand == demand) for demand in range(size)]
+        paths = len(self.demand)
+        order, counts = np.argsort(self.demand, kind="stable"), np.bincount(self.demand)
+        self.blocks = np.split(order, np.cumsum(counts)[:-1])
         self.carried = np.array([np.pad(one.flows, (0, paths - len(one.flows))) for one in best])
         self.best = np.array([one.mlu for one in best])  # at least what any choice has
         self.total = np.maximum(weights @ shares, 1e-300)  # (D,)
