@@ -47,6 +47,7 @@ from cg4ai.routing.operate.answers import (
     compute_stored_prices,
     get_known_prices,
 )
+from cg4ai.routing.operate.churn import CHURN
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
@@ -158,6 +159,7 @@ class Routing:
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
         *("path_file", "traffic", "validation", "failures", "jobs", "fallback"),
+        "churn",
         # whether the paths are others is seen from the paths
         *("path_choice", "max_hops", "max_latency"),
     )
@@ -345,6 +347,8 @@ class Routing:
             )
             if asked.fallback is not None:
                 router.about[FALLBACK] = asked.fallback
+        if asked.churn is not None:
+            router.about[CHURN] = asked.churn
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
@@ -471,7 +475,8 @@ class Routing:
         if HISTORY in description:
             from cg4ai.routing.operate.history_router import restore_history_router
 
-            return restore_history_router(made, description[HISTORY], ensemble)
+            churn = _share(description.get(CHURN))
+            return restore_history_router(made, description[HISTORY], ensemble, churn)
         sizes = (len(made.demand_names), len(made.paths))
         if sizes != (ensemble.input_size, ensemble.output_size):
             raise RunFolderError(
@@ -483,7 +488,7 @@ class Routing:
         local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("agent_scope", "all") != "all"
         gap, granular = _gap(description.get(FALLBACK)), restore_granularity(made, ensemble)
-        return Router(made, local, bound, agents, gap, granular)
+        return Router(made, local, bound, agents, gap, granular, _share(description.get(CHURN)))
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         from cg4ai.routing.pages.report import make_routing_story
@@ -535,6 +540,16 @@ def _gap(value: Any) -> float | None:
     if value is not None and (type(value) not in (int, float) or not value >= 0):
         raise RunFolderError(
             f"the run's fallback is {value!r:.80}, not a gap of at least 0: restore it from a copy"
+        )
+    return None if value is None else float(value)
+
+
+def _share(value: Any) -> float | None:
+    """The bound of changes; None: there is none."""
+    if value is not None and (type(value) not in (int, float) or not 0 <= value <= 1):
+        raise RunFolderError(
+            f"the run's bound of changes is {value!r:.80}, not a share from 0 to 1: restore it "
+            "from a copy"
         )
     return None if value is None else float(value)
 

@@ -23,6 +23,8 @@ from cg4ai.apps import (
     Excess,
     InputColumn,
     Interface,
+    LastAnswer,
+    LimitedOutputs,
     Proposition,
     Rule,
     Signature,
@@ -36,6 +38,7 @@ from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import Position
 from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
+from cg4ai.routing.operate.churn import ChurnLimit
 from cg4ai.routing.options import MOST_PARTS
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
@@ -258,7 +261,8 @@ class Router(TrainedDefaults):
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
     the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
     split demands by themselves. `gap`: that of the fallback that the run was trained with.
-    `granular`: how answers are rounded, if they are.
+    `granular`: how answers are rounded, if they are. `bound_of_changes`: the share of each demand
+    that may change path between successive answers; None: all of it.
     """
 
     instance: Instance
@@ -267,6 +271,7 @@ class Router(TrainedDefaults):
     agents: bool = False
     gap: float | None = None
     granular: Granularity | None = None
+    bound_of_changes: float | None = None
 
     @property
     def fallback(self) -> float | None:
@@ -365,6 +370,33 @@ class Router(TrainedDefaults):
     def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
         """Splits (n, P) as they are answered: rounded, where answers are."""
         return outputs if self.granular is None else self.granular.round_answers(inputs, outputs)
+
+    @property
+    def churn(self) -> float | None:
+        return self.bound_of_changes
+
+    def limit_changes(
+        self,
+        inputs: Array,
+        outputs: Array,
+        last: LastAnswer | None,
+        *,
+        churn: float,
+        known: Sequence[Answers] = (),
+    ) -> LimitedOutputs:
+        """Splits (n, P) for successive demands, each held near the one before.
+
+        Of what the network cannot carry in whole the new split is taken at once.
+        """
+        if self.agents:
+            raise InvalidInput(
+                "how far an answer may move takes all demands to know, and an agent knows only "
+                "some; leave out churn, or train with --agent-scope all",
+                code="unsupported",
+            )
+        parts = None if self.granular is None else self.granular.parts
+        limit = ChurnLimit(self.instance, churn, parts)
+        return limit.limit(inputs, outputs, last, names=tuple(self._shares))
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names

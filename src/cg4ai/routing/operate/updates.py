@@ -36,6 +36,7 @@ from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.network.instance import Instance, carry_robust, round_answers_of
 from cg4ai.routing.operate.answers import FALLBACK
+from cg4ai.routing.operate.churn import CHURN
 from cg4ai.routing.operate.failure_study import TRAFFIC_FILE, load_whole_router
 from cg4ai.routing.operate.inheriting import InstanceMapping, inherit_members
 from cg4ai.routing.operate.later_traffic import LaterComparison, compute_figures
@@ -150,6 +151,7 @@ def plan_update(request: UpdateRequest) -> UpdatePlan | NothingChanged:
         training_limit_s=RouteSettings(network="any").training_limit_s,
         # what answers do is in the mixture: a run of before there was a fallback has none
         fallback=whole.router.about.get(FALLBACK),
+        churn=whole.router.about.get(CHURN),
     )
     settings = replace(settings, **(request.changed or {}))
     keeps_set = bool(description.get(KEEPS_SET)) or settings.traffic is not None
