@@ -284,7 +284,9 @@ class RunPredictor:
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
         if parts:
-            rows = join_rows(rows, _compared_rows(parts, changed=gap is not None))
+            rows = join_rows(
+                rows, _compared_rows(parts, changed=gap is not None, details=asked.details)
+            )
         if limited is not None:
             rows = join_rows(rows, _changed_rows(limited))
         return _Answered(rows, outputs, theta, parts, changes)
@@ -349,7 +351,14 @@ def _follow_changes(parts: Sequence[Answers], limited: LimitedOutputs) -> Answer
         for name in ("gaps", "improved", "solved", "overloaded")
     )
     above = np.maximum((1 + gaps) * limited.growth - 1, 0.0)
-    return Answers(limited.outputs, above, improved, solved, overloaded)
+    carried, each = (
+        {name: np.concatenate([getattr(part, kind)[name] for part in parts]) for name in names}
+        for kind, names in (
+            ("carried", parts[0].carried),
+            ("carried_each", parts[0].carried_each),
+        )
+    )
+    return Answers(limited.outputs, above, improved, solved, overloaded, carried, each)
 
 
 def _changed_rows(limited: LimitedOutputs) -> list[Row]:
@@ -365,7 +374,7 @@ def _changed_rows(limited: LimitedOutputs) -> list[Row]:
     ]
 
 
-def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
+def _compared_rows(parts: Sequence[Answers], *, changed: bool, details: bool) -> list[Row]:
     """For each answer how far it is from the optimum; `changed`: also where it comes from."""
     gaps = np.concatenate([part.gaps for part in parts]).tolist()
     columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
@@ -373,6 +382,10 @@ def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
         columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
         columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
         columns[OVERLOADED] = np.concatenate([part.overloaded for part in parts]).tolist()
+    for name in parts[0].carried:
+        columns[name] = np.concatenate([part.carried[name] for part in parts]).tolist()
+    for name in parts[0].carried_each if details else ():
+        columns[name] = np.concatenate([part.carried_each[name] for part in parts]).tolist()
     lines = zip(*columns.values(), strict=True)
     return [dict(zip(columns, line, strict=True)) for line in lines]
 

@@ -224,6 +224,8 @@ class Answers:
     where nothing is known. In place of the mixture's own outputs: `improved` (n,) by steps from
     them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's, until changes
     are limited. `overloaded` (n,): whether what is answered exceeds a capacity at this very input.
+    `carried`, of each class of demands by name: the share (n,) of its traffic that fits beside the
+    other classes; `carried_each` likewise of each demand.
     """
 
     splits: Array
@@ -231,6 +233,8 @@ class Answers:
     improved: NDArray[np.bool_]
     solved: NDArray[np.bool_]
     overloaded: NDArray[np.bool_]
+    carried: Mapping[str, Array] = field(default_factory=dict)
+    carried_each: Mapping[str, Array] = field(default_factory=dict)
 
 
 class TrainedDefaults:

@@ -199,6 +199,12 @@ class RouteSettings(Recipe):
         "Demands: a .csv (source,target,volume, or a matrix) or .demands; all of them.",
         metavar="FILE",
     )
+    priority_file: Path | None = setting(
+        None,
+        "Classes of demands: a .csv source,target,priority. Where not all can be carried, those of "
+        "priority 1 are, then those of 2; demands that are not named come last.",
+        metavar="FILE",
+    )
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
     )
@@ -359,6 +365,7 @@ class RouteSettings(Recipe):
         faults += self._misplaced_ratio()
         faults += self._misplaced_granularity()
         faults += self._misplaced_churn()
+        faults += self._misplaced_priorities()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -526,6 +533,26 @@ class RouteSettings(Recipe):
         if fault := churn_fault(self.churn, self.granularity):
             faults.append(fault)
         return faults
+
+    def _misplaced_priorities(self) -> list[str]:
+        """Priorities say what the fallback carries."""
+        if self.priority_file is None:
+            return []
+        others = {
+            "fallback none": self.fallback is None,
+            f"agent_scope {self.agent_scope}": self.agent_scope != "all",
+            "objective cost": self.objective == "cost",
+            "history": self.history is not None,
+            "granularity": self.granularity is not None,
+        }
+        wrong = [name for name, differs in others.items() if differs]
+        if not wrong:
+            return []
+        return [
+            "priority_file says what the fallback carries of demands that do not all fit, which "
+            "takes all of them to know and splits of any size: leave out "
+            f"{', '.join(wrong)}, or priority_file"
+        ]
 
     def _misplaced_trees(self) -> list[str]:
         """Trees are proven or shielded, and do not mix with a network for each demand."""

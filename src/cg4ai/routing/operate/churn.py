@@ -78,14 +78,13 @@ class ChurnLimit:
             if row == 0 and last is not None:
                 before = self._carry_over(last, names, new)
             if before is not None:
-                weights = vector / total if (total := vector.sum()) > 0 else None
                 at = vector if self.corner is None else self.corner
                 whole = self.measure(new, before)
-                follows[row], wanted[row] = True, _mean(whole, weights)
+                follows[row], wanted[row] = True, self.weigh(vector, whole)
                 if free is None or not free[row]:
                     outputs[row] = self._hold(at, new, before, whole)
                 change = self.measure(outputs[row], before)
-                changed[row], moved[row] = change.max(), _mean(change, weights)
+                changed[row], moved[row] = change.max(), self.weigh(vector, change)
                 limited[row] = not np.array_equal(outputs[row], new)
                 yielded[row] = changed[row] > self.bound + ALMOST
                 if limited[row]:
@@ -98,6 +97,11 @@ class ChurnLimit:
     def measure(self, new: Array, before: Array) -> Array:
         """(D,): the share of each demand that takes another path."""
         return np.asarray(np.add.reduceat(np.abs(new - before), self.instance.starts) / 2)
+
+    def weigh(self, vector: Array, change: Array) -> float:
+        """The share of all traffic of changes (D,); their mean where there is none."""
+        total = float(vector.sum())
+        return float(change @ vector / total) if total > 0 else float(change.mean())
 
     def _carry_over(self, last: LastAnswer, names: tuple[str, ...], new: Array) -> Array | None:
         """The answer before over the paths of now; what was on lost ones goes as the new one does.
@@ -172,8 +176,3 @@ class ChurnLimit:
 
 def _between(start: Array, end: Array, share: Array | float) -> Array:
     return np.asarray(start + share * (end - start))
-
-
-def _mean(change: Array, weights: Array | None) -> float:
-    """The share of all traffic, of which there may be none."""
-    return float(change.mean() if weights is None else change @ weights)

@@ -32,6 +32,7 @@ from cg4ai.members import Part, ShieldedArchitecture
 from cg4ai.report import finite
 from cg4ai.routing.app import APPLICATION, Routing, RoutingPreparation
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly
+from cg4ai.routing.demands.priorities import carry_priorities
 from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.network.instance import Instance, carry_robust, round_answers_of
@@ -263,7 +264,9 @@ def _plan_network(plan: UpdatePlan) -> UpdatePlan | NothingChanged:
     made, parts = found.instance, plan.whole.instance.granularity
     return replace(
         plan,
-        instance=made if parts is None else round_answers_of(made, parts),
+        instance=carry_priorities(
+            made if parts is None else round_answers_of(made, parts), plan.whole.instance
+        ),
         settings=replace(settings, network=request.network),
         changes=found.changes,
         measured=measured,

@@ -171,7 +171,7 @@ def _part(share: float, count: int) -> str:
 
 
 def describe_operation(summary: Mapping[str, Any]) -> list[str]:
-    """How answers are rounded, and which of them the fallback gives; older runs say neither."""
+    """How answers are rounded, given by the fallback and held near the ones before, if they are."""
     lines = []
     if "granularity" in summary:
         found = summary["granularity"]
@@ -190,6 +190,23 @@ def describe_operation(summary: Mapping[str, Any]) -> list[str]:
             f"{per_cent(found['gap'])} of the optimum over the router's paths, are improved or "
             "solved by the linear program: "
             f"{_part(found['share'], found['vectors'])} random vectors of the set."
+        )
+    for one in summary.get("priorities", ())[:-1]:
+        lines.append(
+            f"Priority {one['priority']} ({format_count(one['demands'], 'demand')}): answers with the fallback "
+            "carry it in full wherever its demands, and those before it, are at most "
+            f"{one['fits_up_to']:.4g} times their largest, whatever the others are."
+        )
+    if "churn" in summary:
+        found = summary["churn"]
+        lines.append(
+            f"Changes of at most {per_cent(found['bound'])} of each demand between successive "
+            f"answers: at {_part(found['held'], found['matrices'])} later matrices answers were "
+            f"held back, at {_part(found['yielded'], found['matrices'])} they moved further so "
+            f"that no link is overloaded. {per_cent(found['mean_moved'])} of the traffic changes "
+            f"path from one matrix to the next, {per_cent(found['mean_moved_without'])} without "
+            f"the bound; the MLU is {per_cent(found['mean_growth'] - 1)} higher on average, "
+            f"{per_cent(found['p99_growth'] - 1)} at the 99th percentile."
         )
     return lines
 

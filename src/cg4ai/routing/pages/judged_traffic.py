@@ -15,6 +15,7 @@ OURS, PLAIN = "this router", "plain network"  # names of rows
 OPTIMUM = "optimum"
 BEFORE = "the router before"  # of an update
 STATIC = "best static split"
+LIMITED = "changes of at most"  # and how much of each demand
 DOTE = "plain network on the window (DOTE)"
 FIXED = "fixed split of the shield"
 OF_MEAN = "optimum of the mean of the window"
