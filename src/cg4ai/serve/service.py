@@ -234,6 +234,8 @@ class Service:
             before=before,
             last=self._window.last,
         )
+        # the rows of before have only the columns that are read
+        found = replace(found, ignored=predictor.note_ignored(question.table))
         pause()
         text = found.as_json(model)
         self._window.keep(table, loaded)

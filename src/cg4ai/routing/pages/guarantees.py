@@ -193,8 +193,8 @@ def describe_operation(summary: Mapping[str, Any]) -> list[str]:
         )
     for one in summary.get("priorities", ())[:-1]:
         lines.append(
-            f"Priority {one['priority']} ({format_count(one['demands'], 'demand')}): answers with the fallback "
-            "carry it in full wherever its demands, and those before it, are at most "
+            f"Priority {one['priority']} ({number_of(one['demands'], 'demand')}): answers with the "
+            "fallback carry it in full wherever its demands, and those before it, are at most "
             f"{one['fits_up_to']:.4g} times their largest, whatever the others are."
         )
     if "churn" in summary:
