@@ -22,14 +22,13 @@ from cg4ai.routing.train.optimal import (
     make_loads,
     make_membership,
     routing_program,
-    scale_vectors,
     solve_program,
 )
 
-GIVEN_UP = 1e-9  # of what a class was given, so that rounding takes no program its solution
+GIVEN_UP = 1e-7  # of what a class was given, so that rounding takes no program its solution
 LOST = 1e-7  # of the largest demand: less than that may be lost in the solver's tolerance
 LEAST = 1e-8  # of a demand: less than that on a path is rounding
-WHOLE = 1 - 1e-7  # a demand is carried in full from this share on
+WHOLE = 1 - 1e-6  # a demand is carried in full from this share on
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +65,8 @@ class CarryingProgram:
         """For vectors (n, D); `otherwise` (n, P) are the splits of demands that get nothing."""
         made = self.instance
         splits, shares = otherwise.copy(), np.ones(vectors.shape)
-        for row, (vector, scale) in enumerate(zip(*scale_vectors(made, vectors), strict=True)):
-            flows = self._carry(vector, 1.0 / scale)
+        for row, vector in enumerate(made.check_vectors(vectors) / made.demand_max):
+            flows = self._carry(vector)
             flows = np.where(flows > LEAST * vector[made.path_demand], flows, 0.0)
             carried, asked = np.add.reduceat(flows, made.starts), vector > LOST
             found = carried[asked] / vector[asked]
@@ -99,29 +98,31 @@ class CarryingProgram:
         each = {f"carried {name}": shares[:, at] for at, name in enumerate(made.demand_names)}
         return replace(found, splits=splits, gaps=gaps, carried=by_class, carried_each=each)
 
-    def _carry(self, vector: Array, capacity: float) -> Array:
+    def _carry(self, vector: Array) -> Array:
         """Flows (P,) for demands (D,), both in units of the largest demands."""
         largest = self.instance.demand_max / self.instance.demand_max.max()
         least, weights, totals = np.zeros(len(vector)), np.zeros((0, len(vector))), np.zeros(0)
         flows = np.zeros(len(self.instance.path_demand))
         for chosen in self._classes:
             stage = _Stage(chosen, least, weights, totals)
-            share = self._solve(stage, vector, capacity, common=True)[-1]
+            unit = max(float(vector[chosen].max()), LOST)  # shares of huge demands are tiny
+            share = self._solve(stage, vector, unit)[-1] / unit
             least = np.where(chosen, (1 - GIVEN_UP) * min(share, 1.0) * vector, least)
             stage = _Stage(chosen, least, weights, totals)
-            flows = np.maximum(self._solve(stage, vector, capacity, common=False)[:-1], 0.0)
+            flows = np.maximum(self._solve(stage, vector, 0.0)[:-1], 0.0)
             own = np.where(chosen, largest, 0.0)
             carried = own @ np.add.reduceat(flows, self.instance.starts)
             weights = np.vstack([weights, own])
             totals = np.append(totals, (1 - GIVEN_UP) * carried)
         return flows
 
-    def _solve(self, stage: _Stage, vector: Array, capacity: float, *, common: bool) -> Array:
-        """Flows (P,) and, last, the share that all chosen demands have, which is largest if
-        `common`; else the flow of these demands is.
+    def _solve(self, stage: _Stage, vector: Array, unit: float) -> Array:
+        """Flows (P,) and, last, the share that all chosen demands have, times `unit`.
+
+        That is as large as possible where the unit is above 0; else the flow of these demands is.
         """
-        chosen, member = stage.chosen, self._member
-        column = sparse.csr_matrix(np.where(chosen, -vector, 0.0)[chosen, None])
+        chosen, member, common = stage.chosen, self._member, unit > 0
+        column = sparse.csr_matrix(-vector[chosen, None] / (unit or 1.0))
         rows = [
             [member, None],
             [self._loads, None],
@@ -132,12 +133,12 @@ class CarryingProgram:
         matrix = sparse.bmat(rows, format="csr")
         some, kept, links = int(chosen.sum()), len(stage.totals), self._loads.shape[0]
         low = [stage.least, np.full(links, -np.inf), np.zeros(some), stage.totals, np.zeros(1)]
-        high = [vector, np.full(links, capacity), *(np.full(n, np.inf) for n in (some, kept))]
+        high = [vector, np.ones(links), *(np.full(n, np.inf) for n in (some, kept))]
         largest = self.instance.demand_max / self.instance.demand_max.max()
         worth = np.where(chosen, largest, 0.0)[self.instance.path_demand]
         cost = np.append(np.zeros(len(worth)) if common else -worth, -1.0 if common else 0.0)
         program = routing_program(
-            cost, matrix, np.concatenate(low), np.concatenate([*high, np.ones(1)])
+            cost, matrix, np.concatenate(low), np.concatenate([*high, np.full(1, unit or 1.0)])
         )
         solve_program(program)
         return np.asarray(program.solution().values)

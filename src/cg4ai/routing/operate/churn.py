@@ -146,7 +146,7 @@ class ChurnLimit:
         over = loads > most
         if not over.any():
             return held
-        step = float(((loads - most) / (loads - ends))[over].max())
+        step = float(((loads[over] - most) / (loads[over] - ends[over])).max())
         return new if step >= 1 else _between(held, new, step)
 
     def _move_units(self, new: Array, before: Array, most: int) -> Array:
