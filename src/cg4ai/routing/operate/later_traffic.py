@@ -112,6 +112,7 @@ class LaterComparison:
         """
         judged = judge_changes(limit, self.measured.later, answer, inside=self.inside)
         ratio = compute_figures(judged.mlu[self.at] / self.best)
+        self.arrays["later_held_mlu"] = judged.mlu[self.at]
         self.ratios[f"{OURS}, {LIMITED} {100 * limit.bound:.4g} %"] = ratio
         return judged.found
 
