@@ -445,6 +445,8 @@ class Routing:
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept &= summary["strength"] == asked.guarantee
+        if prepared.settings.churn is not None:  # without traffic nothing is measured of it
+            summary.setdefault(CHURN, {"bound": prepared.settings.churn})
         kept &= summary.get(CHURN, {}).get("worst_utilisation", 0.0) <= FEASIBLE
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio

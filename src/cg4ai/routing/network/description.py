@@ -303,7 +303,9 @@ class Router(TrainedDefaults):
     def export_note(self) -> str:
         """What `cg4ai predict` does to the splits of the model."""
         parts = "" if self.granular is None else f"multiples of 1/{self.granular.parts}"
-        missing = [*filter(None, ["the fallback" if self.fallback is not None else "", parts])]
+        held = "" if self.churn is None else "the bound on changes"
+        fallback = "the fallback" if self.fallback is not None else ""
+        missing = [*filter(None, [fallback, parts, held])]
         if not missing:
             return ""
         return f"the model is the router alone, without {' and '.join(missing)} of cg4ai predict"

@@ -118,6 +118,12 @@ class HistoryRouter(TrainedDefaults):
         return None
 
     @property
+    def export_note(self) -> str:
+        if self.churn is None:
+            return ""
+        return "the model is the router alone, without the bound on changes of cg4ai predict"
+
+    @property
     def churn(self) -> float | None:
         return self.bound_of_changes
 

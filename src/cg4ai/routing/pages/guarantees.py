@@ -199,16 +199,23 @@ def describe_operation(summary: Mapping[str, Any]) -> list[str]:
         )
     if "churn" in summary:
         found = summary["churn"]
-        lines.append(
-            f"Changes of at most {per_cent(found['bound'])} of each demand between successive "
-            f"answers: at {_part(found['held'], found['matrices'])} later matrices answers were "
-            f"held back, at {_part(found['yielded'], found['matrices'])} they moved further so "
-            f"that no link is overloaded. {per_cent(found['mean_moved'])} of the traffic changes "
-            f"path from one matrix to the next, {per_cent(found['mean_moved_without'])} without "
-            f"the bound; the MLU is {per_cent(found['mean_growth'] - 1)} higher on average, "
-            f"{per_cent(found['p99_growth'] - 1)} at the 99th percentile."
-        )
+        words = f"Changes of at most {per_cent(found['bound'])} of each demand between successive "
+        lines.append(words + _changes(found))
     return lines
+
+
+def _changes(found: Mapping[str, Any]) -> str:
+    """What a bound on changes does at later matrices, where there are some."""
+    if "matrices" not in found:
+        return "answers of predict and serve, and further where a link would be overloaded."
+    return (
+        f"answers: at {_part(found['held'], found['matrices'])} later matrices answers were held "
+        f"back, at {_part(found['yielded'], found['matrices'])} they moved further so that no link "
+        f"is overloaded. {per_cent(found['mean_moved'])} of the traffic changes path from one "
+        f"matrix to the next, {per_cent(found['mean_moved_without'])} without the bound; the MLU "
+        f"is {per_cent(found['mean_growth'] - 1)} higher on average, "
+        f"{per_cent(found['p99_growth'] - 1)} at the 99th percentile."
+    )
 
 
 def per_cent(share: float) -> str:
