@@ -17,11 +17,13 @@ from cg4ai.plots.drawing import (
     BAD,
     FIRST,
     INK,
+    LOAD_COLOURS,
+    LOADS,
+    OVERLOADED,
     PAPER,
     QUIET,
     SECOND,
     SERIES,
-    STEPS,
     axis_of,
     legend_above,
     pick_evenly,
@@ -60,11 +62,11 @@ def plot_network(
     capacity: str = "capacity",
     ax: Axes | None = None,
 ) -> Axes:
-    """A network's links, in both directions side by side, wider and darker the fuller they are.
+    """A network's links, in both directions side by side, wider the fuller they are, and coloured.
 
     `utilisation` (A,) of each arc, such as a row of `instance.compute_utilisation(demands,
     splits)`; above
-    one they are red and dashed. Nodes lie at their positions, or where a layout of fixed seed puts
+    one they are dashed. Nodes lie at their positions, or where a layout of fixed seed puts
     them. `names`: whether nodes are named; by default those of small networks. `capacity`: what
     utilisations are shares of.
     """
@@ -97,10 +99,10 @@ def plot_network(
 def link_style(load: float) -> dict[str, Any]:
     """Width, colour and dashes of a link by its utilisation."""
     if load > KEPT:
-        return {"color": BAD, "linewidth": THICK + 1, "linestyle": (0, (1.2, 0.6))}
-    step = min(int(max(load, 0.0) * len(STEPS)), len(STEPS) - 1)
+        return {"color": OVERLOADED, "linewidth": THICK + 1, "linestyle": (0, (1.2, 0.6))}
+    colour = LOAD_COLOURS[min(int(np.searchsorted(LOADS, load)), len(LOADS) - 1)]
     width = THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
-    return {"color": STEPS[step], "linewidth": width, "solid_capstyle": "butt"}
+    return {"color": colour, "linewidth": width, "solid_capstyle": "butt"}
 
 
 def places_of(
@@ -163,9 +165,8 @@ def _share_of(capacity: str) -> str:
 
 
 def _legend(ax: Axes, title: str, *, above: bool) -> None:
-    ends = np.linspace(0, 1, len(STEPS) + 1)
     named = [
-        (f"to {high:.0%}", link_style(float((low + high) / 2))) for low, high in pairwise(ends)
+        (f"to {high:.0%}", link_style((low + high) / 2)) for low, high in pairwise((0.0, *LOADS))
     ]
     named += [("above", link_style(2.0))] if above else []
     handles = [ax.plot([], [], label=name, **style)[0] for name, style in named]
