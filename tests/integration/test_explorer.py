@@ -27,6 +27,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.pages.program import array_data
 from cg4ai.routing.network.description import Router
+from cg4ai.routing.pages import explorer
 from experiments.digits.__main__ import main as digits_main
 from small_network import NETWORK, TINY
 
@@ -122,6 +123,17 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     told = browser.find_element("id", "told").text
     assert f": {float(volume):g}" in told
     assert "no router for this failure" in told
+
+
+def test_routers_of_failures_that_have_no_room_are_named(
+    monkeypatch: pytest.MonkeyPatch, router: Path
+) -> None:
+    ensemble, described = load_trained(router / "run")
+    assert isinstance(described, Router)
+    monkeypatch.setattr(explorer, "PAGE_BYTES", explorer.RESERVED)
+    page = explorer.make_explorer_page(described, ensemble, router / "run", {})
+    assert "cg4ai explore run/failures/b-d makes one of it" in page
+    assert len(page) < (router / "router.html").stat().st_size
 
 
 def test_a_link_that_is_clicked_leads_to_its_failure(browser: Any, router: Path) -> None:

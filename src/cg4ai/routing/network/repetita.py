@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.graphs import Edge, Graph, Node, build_network
@@ -71,24 +72,25 @@ def _fill_places(texts: Sequence[tuple[str, str]], edges: Sequence[Edge]) -> lis
         places = np.array(texts, np.float64).reshape(-1, 2)
     except ValueError:
         return list(texts)  # refused where positions are read
-    missing = ~places.any(axis=1)
-    if missing.all() or not missing.any() or not np.isfinite(places).all():
+    known: NDArray[np.bool_] = np.asarray(places.any(axis=1))
+    missing = np.flatnonzero(~known)
+    if not known.any() or not len(missing) or not np.isfinite(places).all():
         return list(texts)
     linked: list[set[int]] = [set() for _ in texts]
     for edge in edges:
         source, target = int(edge.source), int(edge.target)
         linked[source].add(target)
         linked[target].add(source)
-    known, middle = ~missing, places[~missing].mean(axis=0)
+    middle = places[known].mean(axis=0)
     away = ASIDE * float(np.ptp(places[known], axis=0).max())
-    order = sorted(np.flatnonzero(missing).tolist(), key=lambda key: -sum(known[list(linked[key])]))
+    order = sorted(missing.tolist(), key=lambda key: -sum(bool(known[one]) for one in linked[key]))
     for number, key in enumerate(order):
         near = [other for other in linked[key] if known[other]]
         angle = TURN * number
         around = places[near].mean(axis=0) if near else middle
         places[key] = around + away * np.array([math.cos(angle), math.sin(angle)])
         known[key] = True
-    return places.tolist()
+    return [*places.tolist()]
 
 
 def read_matrix(path: Path, nodes: Sequence[str]) -> dict[tuple[int, int], float]:
