@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -45,18 +44,10 @@ from cg4ai_checker.run_folder import compare
 from cg4ai_checker.run_routing import compare_capacities
 from in_process import InProcess
 from raising import raises
+from small_network import RING, make_ring
 
 NODES = tuple("ABCD")
 LENGTH = 3
-LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
-
-
-def ring() -> networkx.Graph:
-    graph = networkx.Graph(name="ring")
-    for line in LINKS.splitlines()[1:]:
-        source, target, capacity = line.split(",")
-        graph.add_edge(source, target, capacity=float(capacity))
-    return graph
 
 
 def traffic(count: int = 60, size: float = 1.0) -> Traffic:
@@ -78,13 +69,13 @@ def write_traffic(folder: Path, given: Traffic) -> Path:
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    return measured_instance(ring(), traffic(), paths=2, hose=False)
+    return measured_instance(make_ring(), traffic(), paths=2, hose=False)
 
 
 @pytest.fixture(scope="module")
 def tight() -> Instance:
     """Hardly any room is left at the largest demands, so that shields act."""
-    return measured_instance(ring(), traffic(), paths=2, hose=False, scale_capacities="auto")
+    return measured_instance(make_ring(), traffic(), paths=2, hose=False, scale_capacities="auto")
 
 
 def largest_load(instance: Instance, split: NDArray[np.float64]) -> float:
@@ -266,7 +257,7 @@ def test_rules_are_the_loads_at_the_corner(tight: Instance) -> None:
     for split in splits:
         most = (rule.coefficients @ split[: len(tight.path_demand)]).max()
         assert most == pytest.approx(largest_load(tight, split[: len(tight.path_demand)]))
-    hosed = measured_instance(ring(), traffic(), paths=2)
+    hosed = measured_instance(make_ring(), traffic(), paths=2)
     with raises(InvalidInput, "unsupported"):
         capacity_of_splits(hosed)
 
@@ -280,7 +271,7 @@ def finished(
 ) -> Path:
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("history")
-    (folder / "ring.csv").write_text(LINKS)
+    (folder / "ring.csv").write_text(RING)
     asked = RouteSettings(
         network=str(folder / "ring.csv"),
         traffic=write_traffic(folder, traffic()),
