@@ -37,6 +37,7 @@ NAMED = 5  # demands that a note names
 MOST_VECTORS, LEAST_VECTORS, VECTORS_EACH = 140, 40, 12_000
 # the share of each mix; the others are uniform, or of the traffic
 MIX_SHARES: dict[Mix, float] = {"sparse": 0.05, "lognormal": 0.1, "gravity": 0.1, "corner": 0.1}
+MOST_VARIED, VARIED_EACH = 100, 100_000  # where few vectors were measured: they tell little
 VARIED = 1.0  # spread of the logarithms of factors by which few measured vectors are varied
 LEVEL_WEIGHT = 0.5  # of the level at the worst case, beside a mean of weight one
 MOST_WORK = 2_000_000  # columns and rows of the programs by which paths are chosen
@@ -151,11 +152,13 @@ def _draw_vectors(
 
 
 def _vary(sent: Array, count: int) -> Array:
-    """(count, D): measured vectors, evenly over time; where they are few, varied ones beside.
+    """(count or more, D): measured vectors, evenly over time; where they are few, varied ones beside.
 
     Paths that suit three vectors alone may be bad ones for the fourth.
     """
     rows = np.unique(np.linspace(0, len(sent) - 1, min(count, len(sent))).round())
+    if len(rows) < count:
+        count = max(count, min(MOST_VARIED, VARIED_EACH // sent.shape[1]))
     made = np.random.default_rng(derive_seed(0, 2, "vectors of paths"))
     more = sent[made.integers(len(sent), size=count - len(rows))]
     return np.concatenate(
