@@ -65,8 +65,9 @@ def failures(
     seed: Seed = 0,
     device: Device = "cpu",
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Failures at once.")] = None,
-    whole: Annotated[
-        bool, typer.Option(help="Choices of paths for whole matrices; nothing is trained.")
+    untrained: Annotated[
+        bool,
+        typer.Option("--whole", help="Choices of paths for whole matrices; nothing is trained."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -79,7 +80,7 @@ def failures(
     again. Exit code 0: every failure is routed with a guarantee or shown to be impossible.
     """
     names, tell = configurations or CONFIGURATIONS, silent if quiet else say
-    if whole:
+    if untrained:
         networks = configurations or list(WHOLE)
         out.mkdir(parents=True, exist_ok=True)
         cases = product(networks, map(float, loads.split(",")))
