@@ -81,7 +81,13 @@ def main() -> None:
         graph = make_network(given.nodes, given.demands, given.seed)
         file.write_text(json.dumps(networkx.node_link_data(graph, edges="links")))
         settings = RouteSettings(
-            network=str(file), demands=given.demands, load=0.5, threads=1, validation=200, **TRAINED
+            network=str(file),
+            demands=given.demands,
+            load=0.5,
+            threads=1,
+            validation=200,
+            path_choice="disjoint",
+            **TRAINED,
         )
         perform(APPLICATION, settings, out=folder / "run", report=False)
     shutil.rmtree(folder / "run" / "failures", ignore_errors=True)

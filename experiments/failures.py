@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +20,9 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.report.tables import csv_text, format_markdown, format_plain
 from cg4ai.routing.app import APPLICATION
+from cg4ai.routing.network.instance import Instance, instance
+from cg4ai.routing.network.optimum import network_optimum
+from cg4ai.routing.network.path_choice import CHOICES
 from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.operate.failure_study import (
     FOLDER,
@@ -26,14 +32,23 @@ from cg4ai.routing.operate.failure_study import (
     name_failure_folder,
     study,
 )
-from cg4ai.routing.operate.link_failures import failure_of, link_of, reduce_instance
+from cg4ai.routing.operate.link_failures import (
+    Failure,
+    failure_of,
+    is_connected,
+    link_of,
+    reduce_instance,
+)
 from cg4ai.routing.operate.rerouting import Effort, WholeRouter
+from cg4ai.routing.prove.unroutable import ROUNDING
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derive_seed
 from experiments.command import KEPT, NOT_KEPT, Device, Folder, Quiet, Seed, command, say, silent
 
+WHOLE = ("abilene", "geant", "nobel-us", "polska")
+OUTCOMES = ("routed", "infeasible", "overloaded", "disconnected", "cut")
 CONFIGURATIONS = ("abilene-10-3", "geant-10-3", "nobel-us-10-3", "polska-5-3")
 
 
@@ -50,14 +65,29 @@ def failures(
     seed: Seed = 0,
     device: Device = "cpu",
     jobs: Annotated[int | None, typer.Option(metavar="N", help="Failures at once.")] = None,
+    untrained: Annotated[
+        bool,
+        typer.Option("--whole", help="Choices of paths for whole matrices; nothing is trained."),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train a router of each network at each load, and study the failure of every link.
+
+    With --whole, of each NETWORK, count the failures of one link that all demands survive over
+    shortest, disjoint and generated paths: whole.md in DIR.
 
     Writes failures.csv (a line for each failure) and table.md into DIR. What is there is not done
     again. Exit code 0: every failure is routed with a guarantee or shown to be impossible.
     """
     names, tell = configurations or CONFIGURATIONS, silent if quiet else say
+    if untrained:
+        networks = configurations or list(WHOLE)
+        out.mkdir(parents=True, exist_ok=True)
+        cases = product(networks, map(float, loads.split(",")))
+        counted = [row for case in cases for row in count_survived(*case)]
+        files.write_bytes(out / "whole.md", format_markdown(counted, digits=3).encode())
+        print(format_plain(counted, digits=3))
+        raise typer.Exit(KEPT)
     effort = Effort(steps=steps, validation=vectors, adversarial=vectors, seed=seed, device=device)
     lines: list[dict[str, Any]] = []
     table: list[dict[str, Any]] = []
@@ -76,6 +106,51 @@ def failures(
     print(format_plain(table, digits=3))
     kept = all(line["open"] == 0 for line in table)
     raise typer.Exit(KEPT if kept else NOT_KEPT)
+
+
+def count_survived(network: str, load: float) -> list[dict[str, Any]]:
+    """Of the links of a network, each failing alone, what its whole matrix meets over three paths.
+
+    A row for each choice of paths, with the same traffic: without a failure it loads generated
+    paths to `load` at its largest. routed: a constant split keeps all capacities on the whole box,
+    so there is a shielded router. infeasible: the largest demands fit over the network, but not
+    over the paths that are left; overloaded: not over the network either. disconnected: a demand
+    has no path left, though the network has a way; cut: the network has none.
+    """
+    rows, scale = list[dict[str, Any]](), 0.0
+    for choice in CHOICES:  # generated ones come first
+        started = time.process_time()
+        made = instance(network, "all", 3, load, path_choice=choice, disjoint_pairs=True)
+        chosen = time.process_time() - started
+        scale = scale or made.scale
+        made = replace(made, demand_max=scale / made.scale * made.demand_max)
+        assert made.all_arcs is not None
+        failures = [Failure.of([link]) for link in sorted({link_of(*a) for a in made.all_arcs})]
+        outcomes = [find_outcome(made, failure) for failure in failures]
+        row: dict[str, Any] = {
+            "network": network,
+            "demands": len(made.demand_max),
+            "load": load,
+            "paths": choice,
+            "load of these": made.level,
+            "links": len(outcomes),
+        }
+        row |= {what: outcomes.count(what) for what in OUTCOMES}
+        row["seconds, choosing paths"] = chosen
+        rows.append(row | {"seconds": time.process_time() - started})
+    return rows
+
+
+def find_outcome(made: Instance, failure: Failure) -> str:
+    """One of `OUTCOMES`."""
+    left = reduce_instance(made, failure)
+    if left.instance is not None:
+        if left.instance.level <= 1 + ROUNDING:
+            return "routed"
+        least = float(network_optimum(left.instance, left.instance.demand_max[None])[0])
+        return "infeasible" if least <= 1 + ROUNDING else "overloaded"
+    ways = all(is_connected(made, failure, demand) for demand in left.lost)
+    return "disconnected" if ways else "cut"
 
 
 def router(folder: Path, name: str, load: float, *, seed: int, device: str) -> None:

@@ -24,6 +24,7 @@ from cg4ai.routing.network.instance import network_of
 from cg4ai.routing.network.optimum import compare_with_network
 from cg4ai.routing.network.path_choice import PathChoice, choose_paths
 from cg4ai.routing.network.path_search import Graph
+from cg4ai.routing.network.readers import read_demands
 from experiments.command import KEPT, Folder, command, say
 
 USUAL = tuple(dict.fromkeys(network for network, _, _ in CONFIGURATIONS))
@@ -45,6 +46,12 @@ def paths(
     vectors: Annotated[
         int, typer.Option(help="At 15 demands; fewer at more; 0: only choose paths of all demands.")
     ] = 400,
+    choice: Annotated[
+        PathChoice, typer.Option("--path-choice", help="With --vectors 0: which paths.")
+    ] = "generated",
+    demand_file: Annotated[
+        Path | None, typer.Option(help="With --vectors 0: REPETITA's .demands of the network.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the vectors that judge.")] = JUDGED_BY,
     hose: Annotated[float | None, typer.Option(help="As in cg4ai route.")] = None,
     budget: Annotated[float | None, typer.Option(help="As in cg4ai route.")] = None,
@@ -55,7 +62,7 @@ def paths(
     """
     if vectors == 0:
         for network in networks or USUAL:
-            print(json.dumps(measure_choice(network, (number or [3])[0])))
+            print(json.dumps(measure_choice(network, (number or [3])[0], choice, demand_file)))
         raise typer.Exit(KEPT)
     out.mkdir(parents=True, exist_ok=True)
     file = out / "paths.jsonl"
@@ -79,16 +86,19 @@ def paths(
     raise typer.Exit(KEPT)
 
 
-def measure_choice(network: str, count: int) -> dict[str, Any]:
+def measure_choice(
+    network: str, count: int, choice: PathChoice, demand_file: Path | None
+) -> dict[str, Any]:
     """Seconds of the processor and memory of this process, to choose paths of all demands."""
     found = network_of(network)
-    largest = np.array(list(found.volumes.values()))
+    volumes = found.volumes if demand_file is None else read_demands(demand_file, found)
+    largest = np.array(list(volumes.values()))
     started = time.process_time()
     chosen = choose_paths(
-        Graph.from_network(found), found.volumes, demand_box(largest), count, choice="generated"
+        Graph.from_network(found), volumes, demand_box(largest), count, choice=choice
     )
     return {
-        "network": network,
+        "network": Path(network).stem,
         "demands": len(largest),
         "paths": sum(map(len, chosen.paths.values())),
         "seconds": round(time.process_time() - started, 1),

@@ -212,7 +212,11 @@ def test_disjoint_pairs_are_the_shortest_of_all(seed: int, directed: bool) -> No
         every = all_paths(graph, *pair)
         apart = [both for both in combinations(every, 2) if has_disjoint_pair(list(both))]
         found = path_search.find_disjoint_pair(graph, *pair)
-        assert bool(found) == bool(apart)
+        needed = set.intersection(*map(links, every))  # by every path
+        if not apart and found:
+            assert links(found[0]) & links(found[1]) == needed
+        elif not apart:
+            assert all(links(a) & links(b) != needed for a, b in combinations(every, 2))
         if apart:
             assert has_disjoint_pair(found)
             least = min(sum(total(graph, graph.length, path) for path in both) for both in apart)
@@ -237,8 +241,12 @@ def test_demands_that_one_failure_cuts_off_are_named() -> None:
     graph = nx.Graph([("A", "B"), ("B", "C"), ("A", "C"), ("C", "D")])
     nx.set_edge_attributes(graph, 1.0, "capacity")
     graph.graph["demands"] = {"A": {"B": 1.0, "D": 1.0}}
-    made = instance(graph, 2, 2, path_choice="disjoint")
-    assert any("A->D" in note and "A->B" not in note for note in made.notes)
+    for choice in ("disjoint", "generated"):
+        made = instance(graph, 2, 2, path_choice=choice, disjoint_pairs=True)
+        assert any("A->D" in note and "A->B" not in note for note in made.notes)
+        # before C, which every path passes, they share no link
+        beyond = [made.paths[k] for k in made.blocks[made.demand_names.index("A->D")]]
+        assert sorted(beyond) == [("A", "B", "C", "D"), ("A", "C", "D")]
 
 
 # ---- limits --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import combinations, islice
 from typing import Literal, get_args
 
 import numpy as np
@@ -109,7 +109,11 @@ def _name_inseparable(
     graph: Graph, pairs: Sequence[tuple[int, int]], twins: Sequence[list[Nodes]]
 ) -> Iterator[str]:
     """Demands that a single failure can cut off."""
-    alone = [pair for pair, own in zip(pairs, twins, strict=True) if not own]
+    alone = [
+        pair
+        for pair, own in zip(pairs, twins, strict=True)
+        if not own or not graph.are_disjoint(*own)
+    ]
     if alone:
         names = ", ".join(f"{graph.nodes[a]}->{graph.nodes[b]}" for a, b in alone[:NAMED])
         more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
@@ -239,10 +243,11 @@ class _Selection:
         self.state = self._start()
 
     def _pairs(self, block: IntArray) -> list[tuple[int, int]]:
-        """Paths of a demand without common links."""
-        graph, paths = self.flows.graph, self.flows.paths
-        every = [(int(a), int(b)) for a in block for b in block if a < b]
-        return [(a, b) for a, b in every if graph.are_disjoint(paths[a], paths[b])]
+        """Paths of a demand that have fewest links in common."""
+        links = {int(path): self.flows.graph.get_links(self.flows.paths[path]) for path in block}
+        shared = {(a, b): len(links[a] & links[b]) for a, b in combinations(links, 2)}
+        least = min(shared.values(), default=0)
+        return [pair for pair, count in shared.items() if count == least]
 
     def to_paths(self) -> list[list[Nodes]]:
         """Of each demand those chosen, by what they carry."""

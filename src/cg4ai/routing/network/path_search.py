@@ -277,12 +277,13 @@ def _limited(graph: Graph, limits: PathLimits) -> Graph:
 
 
 def find_disjoint_pair(graph: Graph, source: int, target: int) -> list[Nodes]:
-    """Two paths without a common link, of least total length; empty where there are none.
+    """Two paths that share only the links which every path has, of least total length.
 
-    Limits on paths make this hard: where that pair exceeds them, the shortest path that has a
-    second one is taken, of the `MOST_FIRST_PATHS` shortest.
+    Empty where there is one path alone. Limits on paths make this hard: where that pair exceeds
+    them, the shortest path that has a second one without a common link is taken, of the
+    `MOST_FIRST_PATHS` shortest.
     """
-    pair = _shortest_pair(graph, source, target)
+    pair = _shortest_pair(graph, source, target) or _pair_around_bridges(graph, source, target)
     if not pair or all(map(graph.allows, pair)):
         return pair
     for first in islice(iterate_paths(graph, source, target), MOST_FIRST_PATHS):
@@ -291,6 +292,32 @@ def find_disjoint_pair(graph: Graph, source: int, target: int) -> list[Nodes]:
         if second is not None:
             return [first, second]
     return []
+
+
+def _pair_around_bridges(graph: Graph, source: int, target: int) -> list[Nodes]:
+    """Two paths that have in common only links without which there is none."""
+    any_path = _bellman_ford(graph.ends, graph.length, len(graph.nodes), source, target)
+    one, other = list(any_path[:1]), list(any_path[:1])
+    for hop in pairwise(any_path):
+        rest = graph.without(hop)
+        if _bellman_ford(rest.ends, rest.length, len(rest.nodes), source, target):
+            continue
+        for nodes, part in zip((one, other), _parts_between(graph, one[-1], hop[0]), strict=True):
+            nodes += [*part[1:], hop[1]]
+    for nodes, part in zip((one, other), _parts_between(graph, one[-1], target), strict=True):
+        nodes += part[1:]
+    if one == other or any(len(set(nodes)) < len(nodes) for nodes in (one, other)):
+        return []
+    return [tuple(one), tuple(other)]
+
+
+def _parts_between(graph: Graph, source: int, target: int) -> list[Nodes]:
+    """A disjoint pair of paths, or the same path twice where nothing is between the nodes."""
+    if source == target:
+        return [(source,)] * 2
+    pair = _shortest_pair(graph, source, target)
+    only = _bellman_ford(graph.ends, graph.length, len(graph.nodes), source, target)
+    return pair or [only] * 2
 
 
 def _shortest_pair(graph: Graph, source: int, target: int) -> list[Nodes]:

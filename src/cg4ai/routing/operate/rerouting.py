@@ -48,14 +48,16 @@ from cg4ai_checker import Rejected, verdict
 
 FAILED = "failed"  # in what a router says of itself: the links that are down
 NAMED = 5  # demands that one line names
-CLIMBS = 2  # starts of the search for overloads for each link: the shield excludes them anyway
+JUDGED_BY = 200  # vectors by which the inherited router is judged
+NEAR = 0.002  # of the optimum: an inherited router so near is not trained further
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
     """How routers of failures are made and measured.
 
-    steps: of training on from the router without the failure (0: none). validation: vectors at
+    steps: of training on from the router without the failure, where what is inherited from it is
+    not within `NEAR` of the optimum by itself (0: none). validation: vectors at
     which the distance from optimal is measured; adversarial: those at which overloads are looked
     for. seed, device: of both.
     """
@@ -173,8 +175,9 @@ def _router(
 ) -> dict[str, Any]:
     """Train, prove, measure and save."""
     problem, before = _problem(whole, left, made, effort)
-    router = before
-    if before is None or effort.steps:
+    router, steps = before, 0
+    if before is None or (effort.steps and not _is_near(whole, made, before, effort)):
+        steps = effort.steps
         router = _trained(whole, made, problem, effort, onwards=before is not None)
     assert router is not None
     recipe = _recipe(whole, effort)
@@ -201,6 +204,7 @@ def _router(
         "level": made.level,
         **measured,
         "members": len(router),
+        "steps": steps,
         **proof,
     }
 
@@ -282,6 +286,18 @@ def _trained(
     return solve(problem, settings).ensemble
 
 
+def _is_near(whole: WholeRouter, made: Instance, router: Ensemble, effort: Effort) -> bool:
+    """Whether a router is so good that training it would bring next to nothing."""
+    if whole.settings.objective == "cost":
+        return False
+    vectors = made.sample(JUDGED_BY, derive_seed(effort.seed, 0, "inherited"))
+    if whole.measured is not None:
+        vectors = thin_vectors(whole.measured.earlier, JUDGED_BY)
+    reached = made.compute_utilisation(vectors, router.predict(vectors, outside="ignore"))
+    best = made.find_optimal(vectors).mlu
+    return float(reached.max(axis=1).sum()) <= (1 + NEAR) * float(best.sum())
+
+
 def _validation(whole: WholeRouter, made: Instance, effort: Effort) -> Validation:
     """Vectors drawn from the set or, where traffic was learned from, later traffic."""
     vectors = made.sample(effort.validation, derive_seed(effort.seed, 0, "validation"))
@@ -300,7 +316,8 @@ def _measured(
     """Distance from optimal, before training on, too; the worst utilisation that was found."""
     vectors = validation.vectors
     splits = router.predict(vectors, outside="ignore")
-    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed, starts=CLIMBS)
+    # the shield excludes overloads anyway
+    attacked = sample_adversarial(made, router, effort.adversarial, seed=effort.seed, brief=True)
     found = router.predict(attacked)
     summary: dict[str, Any] = {
         "mean_optimal_mlu": float(validation.best.mlu.mean()),
