@@ -127,15 +127,11 @@ class ModelAudit:
                 "Proofs are about exact sums of the numbers that the model stores, accepted by the "
                 "independent checker; sums as the library rounds them may differ by up to "
                 f"{max(one.rounding for one in proven):.2g}."
-                if isinstance_trees(self.model)
+                if self.model.is_trees
                 else "Proofs are about float64 predictions of the stored weights, accepted by the "
                 "independent checker; a library that computes in float32 rounds further."
             )
         return "\n".join(lines)
-
-
-def isinstance_trees(model: FittedModel) -> bool:
-    return model.members.state().kind == "tree"
 
 
 def _counterexample(one: RuleFinding, model: FittedModel) -> list[str]:

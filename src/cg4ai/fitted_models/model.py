@@ -46,6 +46,10 @@ class FittedModel:
         return self.members.output_size
 
     @property
+    def is_trees(self) -> bool:
+        return isinstance(self.members, TreeMembers)
+
+    @property
     def under_softmax(self) -> bool:
         if isinstance(self.members, TreeMembers):
             return self.members.link == "softmax"

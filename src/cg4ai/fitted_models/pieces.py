@@ -232,18 +232,6 @@ class TreeSum:
         value = np.array([float(one) for one in exact])
         return Pieces(used, lower, upper, value, np.array(owner, np.int64), exact, low, high)
 
-    def pick_input(self, pieces: Pieces, low: Array, high: Array) -> Array:
-        """An input (d,) above `low` and up to `high` in the features used, at hand elsewhere."""
-        point = np.clip(np.zeros(len(self.lower)), self.lower, self.upper)
-        point[pieces.used] = [
-            pick_number(float(one), float(other)) for one, other in zip(low, high, strict=True)
-        ]
-        return self.bring_inside(point)
-
-    def bring_inside(self, point: Array) -> Array:
-        """Numbers of float32 as they are, but no end of the region that rounding moved outwards."""
-        return point
-
 
 def pick_number(low: float, high: float) -> float:
     """A number above `low` and up to `high`: the upper end, or one just above the lower."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,7 +76,3 @@ class Stable:
         matrix = np.concatenate([unit, -unit])
         return matrix, matrix @ outputs - self.tolerance
 
-
-def is_sequence(value: Any) -> bool:
-    """Whether several rules are given."""
-    return isinstance(value, Sequence)

@@ -1,0 +1,1 @@
+"""Fitted models of other libraries: read exactly, audited, repaired."""
