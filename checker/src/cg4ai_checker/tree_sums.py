@@ -56,6 +56,9 @@ class TreeSumClaim(Heading):
         if bool(self.features) != (self.form == "monotone"):
             raise Rejected("features go with a claim that sums are monotone, and with no other")
         self.lower, self.upper = (_ends(taken[name], name, self.input_size) for name in CLAIMED[:2])
+        largest = max(np.abs(self.lower).max(), np.abs(self.upper).max())
+        if not largest < LARGEST:  # where trees keep a number for infinite thresholds
+            raise Rejected(f"the region reaches {largest:g}, {LARGEST:g} and beyond", code="range")
         if not (self.lower <= self.upper).all():
             raise Rejected("the region is empty: lower exceeds upper", code="empty")
         self.functional: Array = checked(
@@ -115,8 +118,8 @@ class TreeSumVerdict:
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  {claim}",
-                f"  At every input of finite numbers up to {LARGEST:g} in size{_place(claim)}, for "
-                f"the exact sum of {claim.trees.count} trees as stored.",
+                f"  At every input of {_place(claim)}, for the exact sum of {claim.trees.count} trees "
+                "as stored.",
                 "  Missing values are not included, nor is the rounding of a library's own sums.",
                 f"  {self.cells} cells of {self.steps} steps, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -464,13 +467,10 @@ def _ends(array: Any, name: str, size: int) -> Array:
 
 
 def _place(claim: TreeSumClaim) -> str:
-    """The ends of the first features that have some."""
-    ended = np.flatnonzero(np.isfinite(claim.lower) | np.isfinite(claim.upper))
-    if not len(ended):
-        return ""
-    shown = [
-        f"x[{j}] in [{exact(claim.lower[j])}, {exact(claim.upper[j])}]"
-        for j in ended[:SHOWN].tolist()
-    ]
-    more = f" and {len(ended) - SHOWN} more" if len(ended) > SHOWN else ""
-    return f" with {', '.join(shown)}{more}"
+    """The ends that all features have, or those of the first ones."""
+    low, high = claim.lower, claim.upper
+    if (low == low[0]).all() and (high == -low).all():
+        return f"numbers up to {exact(float(high[0]))} in size"
+    shown = [f"x[{j}] in [{exact(low[j])}, {exact(high[j])}]" for j in range(min(SHOWN, len(low)))]
+    more = f" and {len(low) - SHOWN} more" if len(low) > SHOWN else ""
+    return f"{', '.join(shown)}{more}"

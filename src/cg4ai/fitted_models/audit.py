@@ -15,7 +15,7 @@ from cg4ai.clock import now
 from cg4ai.errors import InvalidInput
 from cg4ai.fitted_models.findings import ModelAudit, RuleFinding
 from cg4ai.fitted_models.model import FittedModel
-from cg4ai.fitted_models.question import EVERYWHERE, Question
+from cg4ai.fitted_models.question import EVERYWHERE, LARGEST_INPUT, Question
 from cg4ai.fitted_models.reading import read_model
 from cg4ai.fitted_models.shapes import judge_shape
 from cg4ai.fitted_models.stable import Stable
@@ -35,7 +35,6 @@ from cg4ai.rules.requirement import InputRule
 from cg4ai.rules.shapes import Shape
 
 Rule = Requirement | Stable
-LARGEST_END = 1e60  # of a box whose ends nothing states
 
 
 def audit_model(
@@ -55,8 +54,8 @@ def audit_model(
     linear models and MLPs of scikit-learn (behind scalers, too), an `nn.Sequential` of torch, or an
     ONNX network. `rules` are `Monotone`, `Curvature`, `Range`, `Ordered`, `SumTo`; `Linear`,
     `Probability`, `Margin` and `Quadratic` over regions; and `Stable` around a row. `region` is
-    where rules hold that name no place; without it, at all finite numbers, which networks allow for
-    few rules.
+    where rules hold that name no place; without it, at all numbers up to 1e38 in size, which networks
+    allow for few rules.
 
     A rule is proven for the exact sums of the numbers that the model stores, and only if the
     independent checker accepts the certificate. It is refuted only where the library itself
@@ -103,7 +102,7 @@ def find_ends(model: FittedModel, rows: Array) -> tuple[Array, Array]:
     """The range of data, or what stands for all numbers."""
     if len(rows):
         return rows.min(axis=0), rows.max(axis=0)
-    end = np.full(model.input_size, LARGEST_END)
+    end = np.full(model.input_size, LARGEST_INPUT)
     return -end, end
 
 

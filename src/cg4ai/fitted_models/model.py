@@ -16,6 +16,7 @@ from cg4ai.records import Array
 
 Predict = Callable[[Array], Array]
 PROBES = 256  # inputs at which the reading of a model is compared with the library
+LARGEST_CUT = 1e38
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
 
@@ -84,6 +85,7 @@ class FittedModel:
         feature, threshold = own.feature[0].numpy(), own.threshold[0].numpy()
         for column in range(self.input_size):
             cuts = np.unique(threshold[inner & (feature == column)])
+            cuts = cuts[np.abs(cuts) < LARGEST_CUT]  # others stand for infinite ones
             if not len(cuts):
                 continue
             if own.single_precision:

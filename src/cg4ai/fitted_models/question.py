@@ -19,7 +19,8 @@ from cg4ai.records import Array
 from cg4ai.rules.regions import Region
 from cg4ai_checker import Rejected, verdict
 
-EVERYWHERE = "all finite numbers"
+LARGEST_INPUT = 1e38  # which float32 has, too
+EVERYWHERE = f"all numbers up to {LARGEST_INPUT:g} in size"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +43,7 @@ class Question:
     def ends(self) -> tuple[Array, Array]:
         """The box of the region, or around it."""
         if self.region is None:
-            end = np.full(self.model.input_size, np.inf)
+            end = np.full(self.model.input_size, LARGEST_INPUT)
             return -end, end
         return self.region.bounds()
 
