@@ -73,8 +73,8 @@ def audit_model(
     given = list(rules) if isinstance(rules, Sequence) else [rules]
     if not given:
         raise InvalidInput("there is no rule to audit; give one or more", code="empty")
-    rows = _find_rows(data, fitted)
-    place = _resolve_region(region, fitted, rows)
+    rows = find_rows(data, fitted)
+    place = resolve_region(region, fitted, rows)
     prepared = [resolve_rule(one, fitted, place, rows) for one in given]
     findings = [
         _judge(one, fitted, place, rows, limit=time_limit_s, tolerance=tolerance)
@@ -83,7 +83,8 @@ def audit_model(
     return ModelAudit(fitted, tuple(findings))
 
 
-def _find_rows(data: Any, model: FittedModel) -> Array:
+def find_rows(data: Any, model: FittedModel) -> Array:
+    """Rows (n, d) of finite numbers; those with missing values are left out."""
     if data is None:
         return np.empty((0, model.input_size))
     columns = getattr(data, "columns", None)
@@ -106,7 +107,8 @@ def find_ends(model: FittedModel, rows: Array) -> tuple[Array, Array]:
     return -end, end
 
 
-def _resolve_region(region: Region | None, model: FittedModel, rows: Array) -> Region | None:
+def resolve_region(region: Region | None, model: FittedModel, rows: Array) -> Region | None:
+    """By positions, and of as many features as the model takes."""
     if region is None:
         return None
     if not isinstance(region, Region):
