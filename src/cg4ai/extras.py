@@ -8,7 +8,9 @@ from typing import Any
 from cg4ai.errors import MissingExtra
 
 EXTRA_OF = {
+    "catboost": "boosting",
     "fastapi": "serve",
+    "lightgbm": "boosting",
     "matplotlib": "plots",
     "networkx": "routing",
     "nlopt": "routing",
@@ -18,6 +20,7 @@ EXTRA_OF = {
     "prometheus_client": "serve",
     "topohub": "routing",
     "uvicorn": "serve",
+    "xgboost": "boosting",
 }
 
 

@@ -118,8 +118,8 @@ class TreeSumVerdict:
             [
                 f"Proven: {claim.requirement!r} of {claim.title}.",
                 f"  {claim}",
-                f"  At every input of {_place(claim)}, for the exact sum of {claim.trees.count} trees "
-                "as stored.",
+                f"  At every input of {_place(claim)}, for the exact sum of "
+                f"{claim.trees.count} trees as stored.",
                 "  Missing values are not included, nor is the rounding of a library's own sums.",
                 f"  {self.cells} cells of {self.steps} steps, {self.seconds:.1f} s.",
                 f"  Certificate sha256 {self.digest}.",
@@ -133,7 +133,7 @@ UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, Recur
 
 
 def check_tree_sums(content: Content) -> TreeSumVerdict:
-    """Verify a certificate about a sum of trees; Rejected unless every cell of every step closes."""
+    """Verify a certificate about a sum of trees; Rejected unless each cell of each step closes."""
     started = time.perf_counter()
     try:
         claim = TreeSumClaim(content)

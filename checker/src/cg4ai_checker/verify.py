@@ -35,9 +35,7 @@ LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file h
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
 
-StructureVerdict = (
-    EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | TreeSumVerdict
-)
+StructureVerdict = EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | TreeSumVerdict
 
 
 @dataclass(frozen=True)

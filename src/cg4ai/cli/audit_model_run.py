@@ -147,9 +147,7 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _by_name(
-    where: str, key: str, value: Any, model: FittedModel, *, rest: float | None
-) -> Array:
+def _by_name(where: str, key: str, value: Any, model: FittedModel, *, rest: float | None) -> Array:
     if not isinstance(value, dict) or not all(map(_is_number, value.values())):
         raise InvalidInput(
             f"{where}, key {key!r} must be {{feature: number}}, got {json.dumps(value)}",
@@ -166,7 +164,7 @@ def _by_name(
         raise InvalidInput(
             f"{where}, key {key!r} lacks the feature {missing[0]!r}", code="missing-argument"
         )
-    return np.array([float(value.get(name, rest)) for name in model.features])
+    return np.array([float(value.get(name, rest or 0.0)) for name in model.features])
 
 
 def _parse_region(text: str | None, model: FittedModel, rows: Array) -> Region | None:

@@ -1,9 +1,9 @@
 """The command `cg4ai`: the names of its commands, in the order of help, and how errors end.
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
-requirements met; 1 unexpected failure, for certify, check and audit-model: not proven, for doctor: it
-does not work; 2 bad input; 3 some requirement or guarantee not met; 4 predict: more drift than allowed; 130
-interrupted.
+requirements met; 1 unexpected failure, for certify, check and audit-model: not proven, for doctor:
+it does not work; 2 bad input; 3 some requirement or guarantee not met; 4 predict: more drift than
+allowed; 130 interrupted.
 """
 
 from __future__ import annotations

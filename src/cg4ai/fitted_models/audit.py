@@ -54,8 +54,8 @@ def audit_model(
     linear models and MLPs of scikit-learn (behind scalers, too), an `nn.Sequential` of torch, or an
     ONNX network. `rules` are `Monotone`, `Curvature`, `Range`, `Ordered`, `SumTo`; `Linear`,
     `Probability`, `Margin` and `Quadratic` over regions; and `Stable` around a row. `region` is
-    where rules hold that name no place; without it, at all numbers up to 1e38 in size, which networks
-    allow for few rules.
+    where rules hold that name no place; without it, at all numbers up to 1e38 in size, which
+    networks allow for few rules.
 
     A rule is proven for the exact sums of the numbers that the model stores, and only if the
     independent checker accepts the certificate. It is refuted only where the library itself
@@ -141,16 +141,15 @@ def resolve_rule(rule: Rule, model: FittedModel, region: Region | None, rows: Ar
         known.check(model.input_size, model.output_size)
         return known
     if isinstance(rule, InputRule):
-        resolved: InputRule = rule.resolve_names(
-            model.features, model.outputs, find_ends(model, rows)
-        )
+        resolved: Any = rule.resolve_names(model.features, model.outputs, find_ends(model, rows))
         if resolved.inputs is None and region is not None:
             resolved = resolved.place_over(region)
         resolved.require_place()
         if resolved.over_region:
             resolved.check(model.input_size, model.output_size)
             find_proof_rules(resolved, output_size=model.output_size)
-            return resolved
+            made_rule: Rule = resolved
+            return made_rule
     name = getattr(rule, "name", type(rule).__name__)
     raise InvalidInput(
         f"{name} ({type(rule).__name__}) is not judged for models of others: give rules that hold "

@@ -86,7 +86,8 @@ def find_least(
 class _Search:
     def __init__(self, pieces: Pieces, target: Fraction) -> None:
         self.pieces, self.target, self.aim = pieces, target, float(target)
-        self.cuts, self.open, self.cells = CutTree(), [], 0
+        self.open: list[_Cell] = []
+        self.cuts, self.cells = CutTree(), 0
         self.attained = math.inf
         self.best = (pieces.low, pieces.high)
         self.closed = math.inf
@@ -130,10 +131,12 @@ class _Search:
     def _choose(self, which: NDArray[np.intp]) -> NDArray[np.intp]:
         """The least piece of each owner; of equal ones the first."""
         value, starts = self.pieces.value[which], self._starts(which)
-        least = np.repeat(np.minimum.reduceat(value, starts), np.diff(np.append(starts, len(which))))
+        least = np.repeat(
+            np.minimum.reduceat(value, starts), np.diff(np.append(starts, len(which)))
+        )
         hits = np.flatnonzero(value == least)
         owner = self.pieces.owner[which[hits]]
-        return which[hits[np.append(True, owner[1:] != owner[:-1])]]
+        return np.asarray(which[hits[np.append(True, owner[1:] != owner[:-1])]])
 
     def _sum(self, chosen: NDArray[np.intp]) -> float:
         return math.fsum(self.pieces.value[chosen])

@@ -1,4 +1,4 @@
-"""Feed-forward networks of scikit-learn, torch and ONNX as members: linear layers, one activation."""
+"""Networks of scikit-learn, torch and ONNX as members: linear layers with one activation."""
 
 from __future__ import annotations
 
@@ -139,9 +139,7 @@ def _network(
 ) -> FittedModel:
     features = tuple(map(str, range(members.input_size)))
     outputs = tuple(map(str, range(members.output_size)))
-    return FittedModel(
-        words, members, features, outputs, end != "linear", answer, answer, unit
-    )
+    return FittedModel(words, members, features, outputs, end != "linear", answer, answer, unit)
 
 
 def read_onnx(content: bytes) -> FittedModel:
@@ -151,7 +149,7 @@ def read_onnx(content: bytes) -> FittedModel:
     try:
         model = onnx.load_model_from_string(content)
         session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    except Exception as error:  # noqa: BLE001 - both raise classes of their own
+    except Exception as error:  # both raise classes of their own
         first = (str(error).strip().splitlines() or [""])[0]
         raise InvalidInput(
             f"this ONNX model cannot be loaded: {first[:200]}", code="bad-file"

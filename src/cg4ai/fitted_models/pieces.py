@@ -23,7 +23,7 @@ Ends = dict[int, tuple[float, float]]  # by feature: above the first, up to the 
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Boxes (P, m) over the features `used` (m,), above `lower` and up to `upper`, with values (P,).
+    """Boxes (P, m) over the features `used` (m,), above `lower`, up to `upper`; values (P,).
 
     `owner` (P,) rises and says whose piece each is; those of one owner divide the region `low`,
     `high` (m,). `exact` are the values without rounding.
@@ -133,7 +133,7 @@ class TreeSum:
         return self._arranged(boxes, owner, exact)
 
     def compute_target(self, functional: Array, bound: float) -> Fraction:
-        """What the pieces of values must add up to at least, for `functional . outputs >= bound`."""
+        """What pieces of values must add up to at least, for `functional . outputs >= bound`."""
         start = sum(
             (
                 Fraction(float(w)) * Fraction(float(v))

@@ -25,7 +25,7 @@ EVERYWHERE = f"all numbers up to {LARGEST_INPUT:g} in size"
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """`region` None is everywhere; `data` (n, d) are rows to start searches from, (0, d) if none."""
+    """`region` None is everywhere; `data` (n, d) are rows to start searches from, or none."""
 
     model: FittedModel
     rule: str

@@ -1,4 +1,4 @@
-"""Fitted models of other libraries, objects or files, as `FittedModel`; what is not known is refused.
+"""Fitted models of other libraries as `FittedModel`, from objects or files; others are refused.
 
 Trees are read exactly: every threshold as inputs of the library's precision meet it, every leaf as
 stored. What was read is then compared with the library's own predictions at thresholds.
@@ -64,7 +64,7 @@ def open_file(path: Path) -> Any:
         return _loaded(path, lambda: import_optional("skops.io").load(path))
     if start[:4] == b"CBM1":
         return _loaded(path, lambda: import_optional("catboost").CatBoost().load_model(str(path)))
-    if start.startswith(b"tree\n") or start.startswith(b"tree\r\n"):
+    if start.startswith((b"tree\n", b"tree\r\n")):
         return _loaded(path, lambda: import_optional("lightgbm").Booster(model_file=str(path)))
     if ending == ".json":
         keys = _json_keys(path)
@@ -93,7 +93,7 @@ def _loaded(path: Path, load: Callable[[], Any]) -> Any:
         return load()
     except Cg4aiError:
         raise
-    except Exception as error:  # noqa: BLE001 - libraries raise classes of their own
+    except Exception as error:  # libraries raise classes of their own
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InvalidInput(
             f"{path} cannot be loaded by its library: {first[:200]}; it is damaged or of a version "
@@ -189,9 +189,7 @@ def _build(
     outputs = given if len(given) == size else [str(number) for number in range(size)]
     features = list(names) if names is not None and len(names) == members.input_size else []
     features = features or [str(number) for number in range(members.input_size)]
-    return FittedModel(
-        words, members, tuple(features), tuple(outputs), classes, predict, raw, unit
-    )
+    return FittedModel(words, members, tuple(features), tuple(outputs), classes, predict, raw, unit)
 
 
 def _both(shares: Array) -> Array:
@@ -245,7 +243,7 @@ def _lightgbm(model: Any) -> FittedModel:
 
 def _xgboost(model: Any) -> FittedModel:
     xgboost = import_optional("xgboost")
-    members = from_sklearn(model)
+    members: Any = from_sklearn(model)
     booster = model.get_booster() if hasattr(model, "get_booster") else model
     last = 0
     if getattr(model, "early_stopping_rounds", None) is not None:

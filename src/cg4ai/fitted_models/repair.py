@@ -25,7 +25,7 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.nn import Shield
 from cg4ai.protocols import Members
 from cg4ai.records import Array, Strength
-from cg4ai.rules import Linear, Requirement
+from cg4ai.rules import Linear
 from cg4ai.rules.output_sets import OutputRule, SumTo, join_output_rules
 from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Monotone, Shape
@@ -73,14 +73,14 @@ class RepairedModel:
                 "a repaired model takes finite numbers; fill in missing values first",
                 code="missing-values",
             )
-        return self._outputs(x)
+        return np.asarray(self._outputs(x))
 
     def predict(self, inputs: Any) -> Array:
         """Values, (n,) of one output, or the names of classes."""
         found = self.outputs(inputs)
         if self.model.classes:
-            return np.asarray(self.model.outputs)[found.argmax(axis=1)]
-        return found[:, 0] if found.shape[1] == 1 else found
+            return np.asarray(np.asarray(self.model.outputs)[found.argmax(axis=1)])
+        return np.asarray(found[:, 0]) if found.shape[1] == 1 else found
 
     def predict_proba(self, inputs: Any) -> Array:
         if not self.model.classes:
@@ -135,7 +135,7 @@ def repair(
     kept = [resolve_rule(one, fitted, place, rows) for one in given]
     shapes = [one for one in kept if isinstance(one, Shape)]
     sets = [one for one in kept if isinstance(one, OutputRule)]
-    others = [one for one in kept if not isinstance(one, Shape | OutputRule)]
+    others: list[Any] = [one for one in kept if not isinstance(one, Shape | OutputRule)]
     _refuse_conflicts(shapes, sets, others)
     answer, ensemble = fitted.predict, None
     if shapes and method == "leaves":
@@ -147,7 +147,8 @@ def repair(
         answer = _arrange(answer, sets, fitted.output_size)
     if others:
         answer = _shield(answer, others, sets, fitted)
-    strengths = dict.fromkeys((one.name for one in [*shapes, *sets]), Strength.CONSTRUCTED)
+    built = [*(one.name for one in shapes), *(one.name for one in sets)]
+    strengths = dict.fromkeys(built, Strength.CONSTRUCTED)
     strengths |= dict.fromkeys((one.name for one in others), Strength.SHIELDED)
     distance = _measure(fitted.predict, answer, rows) if len(rows) else None
     return RepairedModel(fitted, strengths, distance, ensemble, answer)
@@ -192,8 +193,8 @@ def _find_signs(shapes: Sequence[Shape], model: FittedModel) -> dict[int, int]:
         turned = -1 if model.classes and asked.output == 0 else 1
         if not model.classes and asked.output is not None and model.output_size > 1:
             raise InvalidInput(
-                f"{shape.name} is about one of {model.output_size} outputs; only rules about all of "
-                "them are repaired",
+                f"{shape.name} is about one of {model.output_size} outputs; only rules about all "
+                "of them are repaired",
                 code="unsupported",
             )
         for feature, sign in asked.features.items():
@@ -220,7 +221,7 @@ def _arrange(answer: Predict, sets: Sequence[OutputRule], size: int) -> Predict:
 def _shield(
     answer: Predict, others: Sequence[Any], sets: Sequence[OutputRule], model: FittedModel
 ) -> Predict:
-    rules: list[Requirement] = []
+    rules: list[Any] = []
     for one in others:
         if isinstance(one, Stable):
             at = answer(one.row[None])[0]
@@ -228,7 +229,7 @@ def _shield(
             rules.append(Linear(one.region, matrix, bound, ">=", name=one.name))
         else:
             rules.append(one)
-    within: list[Requirement] = [*sets, *([SumTo(1.0)] if model.classes and not sets else [])]
+    within: list[Any] = [*sets, *([SumTo(1.0)] if model.classes and not sets else [])]
     layer = Shield(rules, within=within, output_size=model.output_size).double().eval()
 
     def shielded(inputs: Array) -> Array:

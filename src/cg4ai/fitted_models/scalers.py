@@ -1,4 +1,4 @@
-"""Scalers before a model, taken into it: thresholds move to the same inputs, weights to the same units.
+"""Scalers before a model, taken into it: thresholds and weights for inputs before scaling.
 
 Scaling is monotone in floating point, too, so the last input that a scaler brings up to a
 threshold is found exactly, bit by bit.
@@ -79,13 +79,13 @@ def _invert(step: Any, column: int, cuts: Array, *, single: bool) -> Array:
 
 def _middle(low: IntArray, high: IntArray) -> IntArray:
     """Rounded down; the sum of both may be no whole number of 64 bits."""
-    return (low >> 1) + (high >> 1) + (low & high & 1)
+    return np.asarray((low >> 1) + (high >> 1) + (low & high & 1))
 
 
 def _order(values: Array) -> IntArray:
     """Whole numbers in the order of the floats."""
     bits = values.view(np.int64)
-    return np.where(bits < 0, -(bits & TOP), bits)
+    return np.asarray(np.where(bits < 0, -(bits & TOP), bits))
 
 
 def _number(order: IntArray) -> Array:

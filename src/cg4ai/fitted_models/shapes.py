@@ -1,4 +1,4 @@
-"""`Monotone` and `Curvature` of fitted models: by structure, by steps over thresholds, by search."""
+"""`Monotone` and `Curvature` of fitted models: by structure, by steps, by search."""
 
 from __future__ import annotations
 
@@ -71,11 +71,10 @@ def _judge_steps(shape: Monotone, ask: Question) -> RuleFinding:
     model, measure = ask.model, _Measure(shape, ask.model)
     features = sorted((int(j), int(sign)) for j, sign in shape.features.items())
     audit = SumAudit.of_steps(model, find_functionals(shape, model), features, ask.ends)
-    worst, missed, near, tried = None, 0.0, 0.0, 0
-    for candidate in audit.search(ask.until):
+    worst, missed, near = None, 0.0, 0.0
+    for tried, candidate in enumerate(audit.search(ask.until)):
         found = measure(candidate.inputs)
         drop = float((found[0] - found[1]).max())
-        tried += 1
         near = max(near, candidate.missed)
         allowed = ask.tolerance * float(np.abs(found).max())
         if drop > max(missed, allowed, 0.0) and ask.contains(candidate.inputs):
@@ -143,8 +142,12 @@ def _judge_bends(shape: Shape, ask: Question) -> RuleFinding:
     if worst is not None:
         note = f"three values of {model.features[_moving(worst)]} on a line, the middle one is off"
         return ask.answer(
-            "refuted", missed=missed, bound=max(missed, bound), inputs=worst,
-            measure=measure.words, note=note,
+            "refuted",
+            missed=missed,
+            bound=max(missed, bound),
+            inputs=worst,
+            measure=measure.words,
+            note=note,
         )
     note = "sums of trees are steps, which bend only where they do not move"
     return ask.answer("unknown", bound=bound, measure=measure.words, note=note)
@@ -215,7 +218,10 @@ def _judge_network(shape: Shape, ask: Question) -> RuleFinding:
             break
     if worst is not None:
         return ask.answer(
-            "refuted", missed=missed, inputs=worst, measure=measure.words,
+            "refuted",
+            missed=missed,
+            inputs=worst,
+            measure=measure.words,
             note=_moved(worst, shape, model),
         )
     note = "weights do not show it, and a search by gradients found no violation"
@@ -243,4 +249,3 @@ def _combine(found: Array, sign: int) -> Array:
     if len(found) == 2:
         return np.asarray(sign * (found[0] - found[1]))
     return np.asarray(sign * (found[1] - (found[0] + found[2]) / 2))
-

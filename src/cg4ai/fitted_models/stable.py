@@ -75,4 +75,3 @@ class Stable:
             )
         matrix = np.concatenate([unit, -unit])
         return matrix, matrix @ outputs - self.tolerance
-

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -20,7 +20,7 @@ from cg4ai.fitted_models.model import FittedModel
 from cg4ai.fitted_models.pieces import TreeSum, pick_number
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.structure_certificates import encode_claim, seal_arrays
-from cg4ai.records import Array
+from cg4ai.records import Array, IntArray
 from cg4ai.runs import files
 
 FIRST_CELLS, GROWTH = 64, 8  # cells for each search at first, and how the number grows
@@ -87,7 +87,8 @@ class SumAudit:
 
     def search(self, until: float) -> Iterator[Candidate]:
         """Search all, at first a little, then more; yields what may break the rule, worst first."""
-        limit, seen = FIRST_CELLS, {}  # by job, the least value that was yielded
+        limit = FIRST_CELLS
+        seen: dict[int, float] = {}  # by job, the least value that was yielded
         while True:
             fresh: list[tuple[float, int]] = []
             for number, job in enumerate(self.jobs):
@@ -128,7 +129,6 @@ class SumAudit:
         else:
             pieces = self.trees.find_value_pieces(job.functional)
         found = find_least(pieces, self._target(job), cell_limit=limit, until=until)
-        self._used = pieces.used
         return _with_features(found, pieces.used, self.trees)
 
     def _candidate(self, number: int) -> Candidate:
@@ -226,10 +226,8 @@ class SumAudit:
         return seal_arrays(arrays | {"claim": encode_claim(claim)})
 
 
-def _with_features(found: Least, used: Array, trees: TreeSum) -> Least:
+def _with_features(found: Least, used: IntArray, trees: TreeSum) -> Least:
     """The cell of the least value in all features, not in those used alone."""
-    from dataclasses import replace
-
     middle = np.clip(np.zeros(len(trees.lower)), trees.lower, trees.upper)
     low, high = np.nextafter(middle, -np.inf), middle
     low[used], high[used] = found.low, found.high

@@ -1,4 +1,4 @@
-"""Rules `matrix @ y >= bound` at single inputs: ranges, orders, sums, limits, the class around a row."""
+"""Rules `matrix @ y >= bound` at single inputs: ranges, orders, sums, limits, stability."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ def judge_values(matrix: Array, bound: Array, ask: Question) -> RuleFinding:
     return judge_by_cells(Linear(region, matrix, bound, ">=", name=ask.rule), ask)
 
 
-def find_score_rows(
-    model: FittedModel, matrix: Array, bound: Array
-) -> tuple[Array, Array] | None:
+def find_score_rows(model: FittedModel, matrix: Array, bound: Array) -> tuple[Array, Array] | None:
     """The same about scores before a softmax: (functionals, bounds); None where it is not."""
     if not model.under_softmax:
         return matrix, bound
@@ -189,6 +187,7 @@ def _single(point: Array, ask: Question) -> Array:
 
 
 def _compute_miss(rule: Requirement, point: Array, model: FittedModel) -> float:
-    found = rule.violations(torch.as_tensor(point)[None], torch.as_tensor(model.predict(point[None])))
+    found = rule.violations(
+        torch.as_tensor(point)[None], torch.as_tensor(model.predict(point[None]))
+    )
     return float(found.max())
-

@@ -311,9 +311,7 @@ def _move_apart(thresholds: Array, column: Array) -> Array:
     return np.where(inside & (way < APART * (high - low)) & (middle < high), middle, thresholds)
 
 
-def repair_leaves(
-    members: TreeMembers, signs: IntArray, *, most: float = ROUNDING
-) -> TreeMembers:
+def repair_leaves(members: TreeMembers, signs: IntArray, *, most: float = ROUNDING) -> TreeMembers:
     """The same trees with each leaf on the low side of a split at most every one on the high side.
 
     `signs` (outputs, inputs) of -1, 0 and 1 says which way each column of the values moves with an
