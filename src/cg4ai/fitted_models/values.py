@@ -89,16 +89,16 @@ def _judge_sums(
     model, (functionals, bounds) = ask.model, rows
     audit = SumAudit.of_values(model, functionals, bounds, ask.ends)
     worst, missed = None, 0.0
-    for inputs in _find_candidates(audit, functionals, bounds, ask):
-        found = model.predict(inputs)
-        by = bound - found @ matrix.T
-        size = ask.tolerance * np.maximum(np.abs(bound), np.abs(found) @ np.abs(matrix.T))
-        over = by - size
-        if over.max() > 0 and by.max() > missed and ask.contains(inputs):
-            worst, missed = inputs, float(by.max())
+    for search in (_search_along, _search_cells):
+        for inputs in search(audit, functionals, bounds, ask):
+            found = model.predict(inputs)
+            by = bound - found @ matrix.T
+            size = ask.tolerance * np.maximum(np.abs(bound), np.abs(found) @ np.abs(matrix.T))
+            if (by - size).max() > 0 and by.max() > missed and ask.contains(inputs):
+                worst, missed = inputs, float(by.max())
+        if worst is not None:
+            return ask.answer("refuted", missed=missed, bound=math.inf, inputs=worst)
     measure = "scores" if model.under_softmax else "predictions"
-    if worst is not None:
-        return ask.answer("refuted", missed=missed, bound=math.inf, inputs=worst)
     if audit.proven:
         return ask.answer_proven(audit.build_certificate(ask.rule, ask.title, ()))
     note = "the limit of the search was reached; a smaller region or more time may decide it"
@@ -108,20 +108,22 @@ def _judge_sums(
     return ask.answer("unknown", bound=left, measure=measure, note=note)
 
 
-def _find_candidates(
+def _search_along(
     audit: SumAudit, functionals: Array, bounds: Array, ask: Question
 ) -> Iterator[Array]:
-    """Inputs that may break the rule: by a search along features, then by that over cells."""
+    """Inputs that may break the rule, by a search along features in a quarter of the time."""
     start = now()
-    share = start + 0.25 * (ask.until - start)
-    found = False
+    until = start + 0.25 * (ask.until - start)
     for functional, bound in zip(functionals, bounds, strict=True):
-        point, value = search_along(ask, functional, share)
+        point, value = search_along(ask, functional, until)
         if value < bound:
-            found = True
             yield point[None]
-    if found:
-        return
+
+
+def _search_cells(
+    audit: SumAudit, functionals: Array, bounds: Array, ask: Question
+) -> Iterator[Array]:
+    """The same by the search that also proves."""
     for candidate in audit.search(ask.until):
         yield candidate.inputs
 
