@@ -74,9 +74,9 @@ def fit_small(library: str, seed: int) -> Any:
         import xgboost
 
         kind = xgboost.XGBClassifier if classes else xgboost.XGBRegressor
-        return kind(
-            n_estimators=5, max_depth=2, n_jobs=1, monotone_constraints=tuple(signs)
-        ).fit(x, target)
+        return kind(n_estimators=5, max_depth=2, n_jobs=1, monotone_constraints=tuple(signs)).fit(
+            x, target
+        )
     if library == "catboost":
         import catboost
 
@@ -332,9 +332,9 @@ def run_repairs() -> bool:
         train, test = slice(0, size), slice(size, None)
         options: dict[str, Any] = {"n_estimators": 100, "verbose": -1, "n_jobs": 1}
         free = lightgbm.LGBMRegressor(**options).fit(x[train], y[train])
-        fitted = lightgbm.LGBMRegressor(
-            **options, monotone_constraints=[1] + [0] * 9
-        ).fit(x[train], y[train])
+        fitted = lightgbm.LGBMRegressor(**options, monotone_constraints=[1] + [0] * 9).fit(
+            x[train], y[train]
+        )
         random = np.random.default_rng(seed + 100)
         first = random.normal(size=(2000, 10))
         second = first.copy()

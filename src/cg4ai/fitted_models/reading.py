@@ -38,7 +38,7 @@ def read_model(
 ) -> FittedModel:
     """The model of a file, or a fitted object; `features` and `outputs` name its columns anew."""
     if isinstance(source, FittedModel):
-        return source
+        return _named(source, features, outputs)
     model = open_file(Path(source)) if isinstance(source, str | Path) else source
     made = _read_object(model)
     made = _named(made, features, outputs)

@@ -64,7 +64,7 @@ def _invert(step: Any, column: int, cuts: Array, *, single: bool) -> Array:
         with warnings.catch_warnings(), np.errstate(over="ignore"):
             warnings.simplefilter("ignore")
             found = np.asarray(step.transform(rows))[:, column]
-        return found.astype(np.float32).astype(np.float64) if single else found
+            return found.astype(np.float32).astype(np.float64) if single else found
 
     largest = 1e60
     low, high = (_order(np.full(len(cuts), end)) for end in (-largest, largest))
