@@ -23,7 +23,7 @@ from cg4ai.proofs.structure_certificates import encode_claim, seal_arrays
 from cg4ai.records import Array, IntArray
 from cg4ai.runs import files
 
-FIRST_CELLS, GROWTH = 64, 8  # cells for each search at first, and how the number grows
+FIRST_CELLS, GROWTH = 8, 8  # cells for each search at first, and how the number grows
 
 
 @dataclass(frozen=True, eq=False)
