@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
     from cg4ai.fitted_models.audit import audit_model
-    from cg4ai.fitted_models.repair import repair
+    from cg4ai.fitted_models.repairing import repair
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certification import certify
@@ -59,7 +59,7 @@ else:
             "cg4ai.errors": ["Cg4aiError", "FitWarning"],
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
             "cg4ai.fitted_models.audit": ["audit_model"],
-            "cg4ai.fitted_models.repair": ["repair"],
+            "cg4ai.fitted_models.repairing": ["repair"],
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
             "cg4ai.proofs.certification": ["certify"],

@@ -8,9 +8,7 @@ from typing import Any
 from cg4ai.errors import MissingExtra
 
 EXTRA_OF = {
-    "catboost": "boosting",
     "fastapi": "serve",
-    "lightgbm": "boosting",
     "matplotlib": "plots",
     "networkx": "routing",
     "nlopt": "routing",
@@ -20,7 +18,6 @@ EXTRA_OF = {
     "prometheus_client": "serve",
     "topohub": "routing",
     "uvicorn": "serve",
-    "xgboost": "boosting",
 }
 
 

@@ -33,6 +33,8 @@ KEYS = {
 FORMS = ("monotone", "least")
 MOST_PIECES = 2**21  # of one step, or as many as the file has bytes
 SLIP = 2.0**-50  # of the sizes added: far more than the rounding of a quick sum of them
+MOST_NUMBERS = 2**25  # of the boxes of a step, or as many as the file has bytes
+MOST_WAITING = 2**26  # pieces of cells that wait
 TINY = 1e-300  # more than all that underflow takes
 SHOWN = 6
 Whole = NDArray[np.int64]
@@ -72,7 +74,7 @@ class TreeSumClaim(Heading):
         self.cuts = _Cuts(*(taken[name] for name in CUTS))
         if any(not name.startswith("0.") for name in arrays):
             raise Rejected("the archive holds arrays of no use")
-        self.most = max(MOST_PIECES, content.size)
+        self.size, self.most = content.size, max(MOST_PIECES, content.size)
 
     def jobs(self) -> Iterator[tuple[int, tuple[int, int] | None, float]]:
         """Sum, feature with its sign, threshold, in the order in which cuts are stored."""
@@ -383,6 +385,8 @@ class _Cells:
         flat = [one for own in pieces for one in own]
         used = sorted({j for *_, ends in flat for j in ends})
         self.place = {feature: column for column, feature in enumerate(used)}
+        if len(flat) * len(used) > max(MOST_NUMBERS, claim.size):
+            raise Rejected("the pieces of a step are too many to be checked", code="memory")
         low = np.nextafter(claim.trees.lower[used], -np.inf)
         high = claim.trees.upper[used]
         self.lower, self.upper = np.tile(low, (len(flat), 1)), np.tile(high, (len(flat), 1))
@@ -402,11 +406,12 @@ class _Cells:
             raise Rejected("there are fewer trees of cuts than steps")
         at, end = int(cuts.start[job]), int(cuts.start[job + 1])
         waiting = [(np.arange(len(self.owner)), self.low, self.high)]
-        cells = 0
+        cells, held = 0, len(self.owner)
         while waiting:
             if at >= end:
                 raise Rejected("a tree of cuts ends before all of its cells")
             which, low, high = waiting.pop()
+            held -= len(which)
             meets = ((self.lower[which] < high) & (self.upper[which] > low)).all(axis=1)
             which = which[meets]
             feature, cut = int(cuts.feature[at]), float(cuts.value[at])
@@ -420,6 +425,9 @@ class _Cells:
                 raise Rejected("a cut lies outside its cell, or is of a feature without a say")
             below_cut, above_cut = high.copy(), low.copy()
             below_cut[column] = above_cut[column] = cut
+            held += 2 * len(which)
+            if held > MOST_WAITING:
+                raise Rejected("a tree of cuts is too deep to be checked", code="memory")
             waiting += [(which, above_cut, high), (which, low, below_cut)]
         if at != end:
             raise Rejected("a tree of cuts goes on behind its last cell")

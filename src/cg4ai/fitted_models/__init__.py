@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from cg4ai.fitted_models.findings import ModelAudit, RuleFinding
     from cg4ai.fitted_models.model import FittedModel
     from cg4ai.fitted_models.reading import read_model
-    from cg4ai.fitted_models.repair import Distance, RepairedModel, repair
+    from cg4ai.fitted_models.repairing import Distance, RepairedModel, repair
     from cg4ai.fitted_models.stable import Stable
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -24,7 +24,7 @@ else:
             "cg4ai.fitted_models.findings": ["ModelAudit", "RuleFinding"],
             "cg4ai.fitted_models.model": ["FittedModel"],
             "cg4ai.fitted_models.reading": ["read_model"],
-            "cg4ai.fitted_models.repair": ["Distance", "RepairedModel", "repair"],
+            "cg4ai.fitted_models.repairing": ["Distance", "RepairedModel", "repair"],
             "cg4ai.fitted_models.stable": ["Stable"],
         },
     )
