@@ -157,7 +157,7 @@ def find_grid(model: FittedModel) -> list[Array]:
 
 
 def judge_by_brute_force(model: FittedModel, axes: list[Array]) -> tuple[float, float, Array]:
-    """The largest fall along the first feature, its size, and all predictions of the last output."""
+    """The largest fall along the first feature, its size, and predictions of the last output."""
     points = np.array(list(itertools.product(*axes)))
     scores = model.scores(points) if model.is_trees else model.predict(points)
     value = scores[:, -1] - scores[:, 0] if model.classes else scores[:, -1]
@@ -284,7 +284,7 @@ def run_large() -> bool:
 
 
 def run_methods() -> bool:
-    """LightGBM's three methods on 20 tables each, without missing values and with a fifth missing."""
+    """LightGBM's three methods on 20 tables each, with all values and with a fifth missing."""
     import lightgbm
 
     rows = []

@@ -9,7 +9,9 @@ from cg4ai.clock import now
 from cg4ai.fitted_models.findings import RuleFinding
 from cg4ai.fitted_models.model import FittedModel
 from cg4ai.fitted_models.question import EVERYWHERE, Question
+from cg4ai.fitted_models.slopes import bound_fall
 from cg4ai.fitted_models.sums import SumAudit
+from cg4ai.members.networks import NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.proofs.structure_certificates import (
     build_construction_certificate,
@@ -225,7 +227,21 @@ def _judge_network(shape: Shape, ask: Question) -> RuleFinding:
             note=_moved(worst, shape, model),
         )
     note = "weights do not show it, and a search by gradients found no violation"
-    return ask.answer("unknown", measure=measure.words, note=note)
+    if not isinstance(shape, Monotone) or not isinstance(model.members, NetworkMembers):
+        return ask.answer("unknown", measure=measure.words, note=note)
+    falls = [
+        bound_fall(model.members, int(sign) * row, int(feature), lower, upper, ask.until)
+        for row in find_functionals(shape, model)
+        for feature, sign in shape.features.items()
+    ]
+    if max(falls) == 0:
+        note = "intervals of slopes show that it holds, which the checker does not verify"
+    return ask.answer(
+        "unknown",
+        bound=max(falls),
+        measure="scores" if model.under_softmax else measure.words,
+        note=note,
+    )
 
 
 def _spread(base: torch.Tensor, ends: torch.Tensor, feature: int, pair: bool) -> torch.Tensor:

@@ -341,3 +341,23 @@ def test_the_command_says_verdicts_first(
     assert main([*told, "--region", "a=0:1,z=0:1"]) == 2
     assert main([*start, "--rules", str(tmp_path / "lacks.json")]) == 2
     assert "'z'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("activation", ["ReLU", "Tanh", "GELU"])
+def test_networks_fall_by_no_more_than_the_bound(activation: str) -> None:
+    from cg4ai.fitted_models.slopes import bound_fall
+
+    torch.manual_seed(4)
+    between = getattr(torch.nn, activation)()
+    net = torch.nn.Sequential(torch.nn.Linear(2, 4), between, torch.nn.Linear(4, 1)).double()
+    with torch.no_grad():
+        net[0].weight[:, 0].abs_()  # it falls by output weights below zero alone
+    model = read_model(net)
+    lower, upper = -np.ones(2), np.ones(2)
+    bound = bound_fall(model.members, np.ones(1), 0, lower, upper, np.inf)  # type: ignore[arg-type]
+    line = np.linspace(-1, 1, 201)
+    table = model.predict(np.array(list(itertools.product(line, line))))[:, 0].reshape(201, 201)
+    assert bound >= (np.maximum.accumulate(table, axis=0) - table).max()
+    found = audit_model(net, Monotone({0: 1}), Box(lower, upper)).findings[0]
+    assert found.status in ("refuted", "unknown")
+    assert found.status == "refuted" or found.bound == pytest.approx(bound)
