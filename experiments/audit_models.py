@@ -7,7 +7,8 @@ import itertools
 import time
 import warnings
 from collections import defaultdict
-from typing import Annotated, Any
+from importlib import import_module
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -78,7 +79,7 @@ def fit_small(library: str, seed: int) -> Any:
             x, target
         )
     if library == "catboost":
-        import catboost
+        catboost = import_module("catboost")
 
         kind = catboost.CatBoostClassifier if classes else catboost.CatBoostRegressor
         return kind(
@@ -120,16 +121,17 @@ def fit_network(library: str, seed: int) -> Any:
 
     torch.manual_seed(seed)
     between = torch.nn.ReLU() if seed % 2 else torch.nn.Tanh()
-    net = torch.nn.Sequential(torch.nn.Linear(3, 7), between, torch.nn.Linear(7, 1))
+    first, last = torch.nn.Linear(3, 7), torch.nn.Linear(7, 1)
+    net = torch.nn.Sequential(first, between, last)
     if seed % 3 == 0:
         with torch.no_grad():
-            net[0].weight[:, 0].abs_()
-            net[2].weight.abs_()
+            first.weight[:, 0].abs_()
+            last.weight.abs_()
     if library == "torch":
         return net.double() if seed % 5 == 0 else net
     import onnx
 
-    stream = io.BytesIO()
+    stream: Any = io.BytesIO()
     torch.onnx.export(
         net,
         (torch.zeros(2, 3),),
@@ -214,7 +216,7 @@ def run_small(models: int, seed: int) -> bool:
             if not good:
                 wrong += 1
                 say(f"{number} {library} {found.headline()}; brute force: {fall} {last.min()}")
-    names = ("models", "proven", "accepted", "refuted", "reproduced", "unknown")
+    names: tuple[str, ...] = ("models", "proven", "accepted", "refuted", "reproduced", "unknown")
     names += ("of these by rounding alone", "agree", "seconds, most")
     print(format_markdown([{"library": k, **{n: v[n] for n in names}} for k, v in counts.items()]))
     return wrong == 0
@@ -340,17 +342,20 @@ def run_repairs() -> bool:
         second = first.copy()
         second[:, 0] += random.exponential(size=2000)
         row: dict[str, Any] = {"rows": size, "seed": seed}
-        row["free"] = mean_square(free.predict(x[test]), y[test])
-        for method in ("envelope", "leaves"):
-            made = repair(free, Monotone({0: 1}), data=x[test], method=method)  # type: ignore[arg-type]
+        row["free"] = mean_square(np.asarray(free.predict(x[test])), y[test])
+        methods: tuple[Literal["envelope", "leaves"], ...] = ("envelope", "leaves")
+        for method in methods:
+            made = repair(free, Monotone({0: 1}), data=x[test], method=method)
             assert made.distance is not None
             row[method] = mean_square(made.predict(x[test]), y[test])
             row[f"{method}, moved by"] = f"{made.distance.mean:.3g}"
             falling = int((made.predict(second) < made.predict(first)).sum())
             good &= falling == 0
             row[f"{method}, falling pairs"] = falling
-        row["fitted with the rule"] = mean_square(fitted.predict(x[test]), y[test])
-        row["free, falling pairs"] = int((free.predict(second) < free.predict(first)).sum())
+        row["fitted with the rule"] = mean_square(np.asarray(fitted.predict(x[test])), y[test])
+        row["free, falling pairs"] = int(
+            (np.asarray(free.predict(second)) < np.asarray(free.predict(first))).sum()
+        )
         rows.append(row)
         say(str(row))
     print(format_markdown(rows))

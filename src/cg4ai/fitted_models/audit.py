@@ -31,10 +31,10 @@ from cg4ai.rules import Requirement
 from cg4ai.rules.box import Box
 from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.regions import Region
-from cg4ai.rules.requirement import InputRule
+from cg4ai.rules.requirement import InputRule, RequirementDefaults
 from cg4ai.rules.shapes import Shape
 
-Rule = Requirement | Stable
+Rule = Requirement | RequirementDefaults
 
 
 def audit_model(
@@ -125,7 +125,7 @@ def resolve_region(region: Region | None, model: FittedModel, rows: Array) -> Re
     return region
 
 
-def resolve_rule(rule: Rule, model: FittedModel, region: Region | None, rows: Array) -> Rule:
+def resolve_rule(rule: Any, model: FittedModel, region: Region | None, rows: Array) -> Any:
     """By positions and in its place; what the model lacks, or cannot be asked, is refused."""
     if isinstance(rule, Stable):
         rule.check(model.input_size)
@@ -148,8 +148,7 @@ def resolve_rule(rule: Rule, model: FittedModel, region: Region | None, rows: Ar
         if resolved.over_region:
             resolved.check(model.input_size, model.output_size)
             find_proof_rules(resolved, output_size=model.output_size)
-            made_rule: Rule = resolved
-            return made_rule
+            return resolved
     name = getattr(rule, "name", type(rule).__name__)
     raise InvalidInput(
         f"{name} ({type(rule).__name__}) is not judged for models of others: give rules that hold "
@@ -159,7 +158,7 @@ def resolve_rule(rule: Rule, model: FittedModel, region: Region | None, rows: Ar
 
 
 def _judge(
-    rule: Rule,
+    rule: Any,
     model: FittedModel,
     region: Region | None,
     rows: Array,
@@ -182,7 +181,6 @@ def _judge(
     if isinstance(rule, Stable):
         at = model.predict(rule.row[None])[0]
         return judge_values(*rule.find_rows(at, classes=model.classes), ask)
-    assert isinstance(rule, InputRule)
     forms = find_proof_rules(rule, output_size=model.output_size)
     plain = forms.plain.all() and not len(forms.affine.value) and not len(forms.square_rule)
     if plain and isinstance(model.members, TreeMembers):

@@ -10,10 +10,11 @@ import numpy as np
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.box import Box
+from cg4ai.rules.requirement import RequirementDefaults
 
 
 @dataclass(frozen=True, eq=False)
-class Stable:
+class Stable(RequirementDefaults):
     """No input within `radius` of `row`, feature by feature, gives another class or value.
 
     `radius` is one number for all features, or (d,), 0 where a feature does not move. A classifier

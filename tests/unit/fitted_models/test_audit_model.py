@@ -281,7 +281,7 @@ def test_the_checker_rejects_what_does_not_follow() -> None:
     value[value == value.min()] -= 1.0
     cases: list[tuple[str, bytes]] = [
         ("not-proven", changed(bound=bound + 1e-3)),
-        ("not-proven", changed(**{"0.value": value})),
+        ("not-proven", changed(None, **{"0.value": value})),
         (
             "not-proven",
             changed(
@@ -351,7 +351,7 @@ def test_networks_fall_by_no_more_than_the_bound(activation: str) -> None:
     between = getattr(torch.nn, activation)()
     net = torch.nn.Sequential(torch.nn.Linear(2, 4), between, torch.nn.Linear(4, 1)).double()
     with torch.no_grad():
-        net[0].weight[:, 0].abs_()  # it falls by output weights below zero alone
+        next(net.parameters())[:, 0].abs_()  # it falls by output weights below zero alone
     model = read_model(net)
     lower, upper = -np.ones(2), np.ones(2)
     bound = bound_fall(model.members, np.ones(1), 0, lower, upper, np.inf)  # type: ignore[arg-type]
