@@ -23,6 +23,7 @@ from cg4ai.proofs.structure_certificates import encode_claim, seal_arrays
 from cg4ai.records import Array, IntArray
 from cg4ai.runs import files
 
+TOGETHER = 32  # candidates that are handed on at a time
 FIRST_CELLS, GROWTH = 8, 8  # cells for each search at first, and how the number grows
 
 
@@ -86,7 +87,10 @@ class SumAudit:
         return cls(model, jobs, trees, region)
 
     def search(self, until: float) -> Iterator[Candidate]:
-        """Search all, at first a little, then more; yields what may break the rule, worst first."""
+        """Search all, at first a little, then more; yields what may break the rule, in groups.
+
+        Of each group the worst comes first.
+        """
         limit = FIRST_CELLS
         seen: dict[int, float] = {}  # by job, the least value that was yielded
         while True:
@@ -102,8 +106,10 @@ class SumAudit:
                 if found.attained < seen.get(number, self._aim(job)):
                     seen[number] = found.attained
                     fresh.append((found.attained - self._aim(job), number))
-            for _, number in sorted(fresh):
-                yield self._candidate(number)
+                if len(fresh) >= TOGETHER:
+                    yield from map(self._candidate, [at for _, at in sorted(fresh)])
+                    fresh = []
+            yield from map(self._candidate, [at for _, at in sorted(fresh)])
             if now() > until or not self._waiting():
                 return
             limit *= GROWTH
