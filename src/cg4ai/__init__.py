@@ -2,9 +2,9 @@
 
 The names below are what most users need. The rest of the public interface is in submodules:
 `rules`, `nn` (layers for any torch network), `members`, `data`, `colgen` (the algorithm and its
-parts), `guarantees`, `callbacks`, `errors`, `plots`, `runs`, and what applications are made of
-(`apps`, `report`, `solvers`, `clock`), with `routing` as the one that comes along. All are
-imported when they are first used.
+parts), `guarantees`, `fitted_models` (those of other libraries), `callbacks`, `errors`, `plots`,
+`runs`, and what applications are made of (`apps`, `report`, `solvers`, `clock`), with `routing` as
+the one that comes along. All are imported when they are first used.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cg4ai import colgen as colgen
     from cg4ai import data as data
     from cg4ai import errors as errors
+    from cg4ai import fitted_models as fitted_models
     from cg4ai import guarantees as guarantees
     from cg4ai import members as members
     from cg4ai import nn as nn
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.fitted_models.audit import audit_model
+    from cg4ai.fitted_models.repairing import repair
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certification import certify
@@ -55,6 +58,8 @@ else:
             "cg4ai.ensemble.saved": ["load"],
             "cg4ai.errors": ["Cg4aiError", "FitWarning"],
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
+            "cg4ai.fitted_models.audit": ["audit_model"],
+            "cg4ai.fitted_models.repairing": ["repair"],
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
             "cg4ai.proofs.certification": ["certify"],
@@ -69,6 +74,7 @@ else:
             "colgen",
             "data",
             "errors",
+            "fitted_models",
             "guarantees",
             "members",
             "nn",
@@ -128,6 +134,8 @@ __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "certify",
     "write_certificate",
     "check",
+    "audit_model",
+    "repair",
     "Cg4aiError",
     "FitWarning",
 ]

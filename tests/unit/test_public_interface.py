@@ -20,7 +20,7 @@ NAMES = Path(__file__).with_name("public_names.json")
 LISTED: dict[str, list[str]] = json.loads(NAMES.read_text(encoding="utf-8"))
 MODULES = sorted(LISTED)
 # at the top, and with the rest of their kind
-TWICE = {"Cg4aiError", "FitWarning", "certify", "write_certificate"}
+TWICE = {"Cg4aiError", "FitWarning", "audit_model", "certify", "repair", "write_certificate"}
 
 
 def public_modules() -> list[str]:

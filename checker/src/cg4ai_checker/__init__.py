@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cg4ai_checker.ratio import RatioVerdict
     from cg4ai_checker.run_folder import compare
     from cg4ai_checker.shape import ShapeVerdict
+    from cg4ai_checker.tree_sums import TreeSumVerdict
     from cg4ai_checker.verify import Verdict, check, verdict
 
 _HOMES = {
@@ -28,6 +29,7 @@ _HOMES = {
     "OutputVerdict": "outputs",
     "RatioVerdict": "ratio",
     "ShapeVerdict": "shape",
+    "TreeSumVerdict": "tree_sums",
     "Verdict": "verify",
     "check": "verify",
     "compare": "run_folder",
@@ -42,6 +44,7 @@ __all__ = [
     "RatioVerdict",
     "Rejected",
     "ShapeVerdict",
+    "TreeSumVerdict",
     "Unreadable",
     "Verdict",
     "check",

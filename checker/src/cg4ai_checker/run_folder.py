@@ -34,6 +34,7 @@ from cg4ai_checker.ratio import RatioClaim
 from cg4ai_checker.run_routing import all_routed, compare_capacities, compare_ratio
 from cg4ai_checker.run_sums import sums_kept
 from cg4ai_checker.shape import ShapeClaim
+from cg4ai_checker.tree_sums import TreeSumClaim
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 BuiltClaim = (
@@ -85,8 +86,14 @@ class Shipped:
         return sum(int((part.weights == 0).sum()) for part in self.parts)
 
 
-def compare(claim: Claim | BuiltClaim | RatioClaim, folder: str | Path) -> list[str]:
+def compare(claim: Claim | BuiltClaim | RatioClaim | TreeSumClaim, folder: str | Path) -> list[str]:
     """What was found equal, in words; Rejected at the first difference."""
+    if isinstance(claim, TreeSumClaim):
+        raise Rejected(
+            "a certificate about trees of another library is about no run folder: audit "
+            "the model's own file again with cg4ai audit-model",
+            code="unsupported",
+        )
     path = Path(folder) / RECORD
     content, arrays = read_folder(folder)
     try:

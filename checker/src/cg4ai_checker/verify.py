@@ -26,6 +26,7 @@ from cg4ai_checker.outputs import OutputVerdict, check_outputs
 from cg4ai_checker.ratio import RatioVerdict, check_ratio
 from cg4ai_checker.shape import ShapeVerdict, check_shape
 from cg4ai_checker.terms import RuleTerms
+from cg4ai_checker.tree_sums import TreeSumVerdict, check_tree_sums
 from cg4ai_checker.words import closest, ends, formulas, predicted, shape
 
 CHUNK = 1024  # cells bounded at once, if they are small
@@ -33,6 +34,8 @@ MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
 LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file has bytes
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
+
+StructureVerdict = EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | TreeSumVerdict
 
 
 @dataclass(frozen=True)
@@ -113,8 +116,8 @@ def check(
 
 def verdict(
     source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
-) -> Verdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict:
-    """As `check`, for certificates of every kind: of rules, equalities, outputs, ratios, shapes."""
+) -> Verdict | StructureVerdict:
+    """As `check`, for certificates of every kind; the class of the answer says which."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     by_structure = _check_structure(content)
     if by_structure is not None:
@@ -124,7 +127,7 @@ def verdict(
 
 def _check_structure(
     content: Content,
-) -> EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | None:
+) -> StructureVerdict | None:
     """The verdict on a claim that needs no cells; None of rules over a region."""
     kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
     if kind == "equality":
@@ -135,6 +138,8 @@ def _check_structure(
         return check_ratio(content)
     if kind == "shape":
         return check_shape(content)
+    if kind == "trees":
+        return check_tree_sums(content)
     return None
 
 

@@ -1,9 +1,9 @@
 """The command `cg4ai`: the names of its commands, in the order of help, and how errors end.
 
 Nothing heavy is imported here, so that `cg4ai --help` answers at once. Exit codes: 0 all
-requirements met; 1 unexpected failure, for certify and check: not proven, for doctor: it does not
-work; 2 bad input; 3 some requirement or guarantee not met; 4 predict: more drift than allowed; 130
-interrupted.
+requirements met; 1 unexpected failure, for certify, check and audit-model: not proven, for doctor:
+it does not work; 2 bad input; 3 some requirement or guarantee not met; 4 predict: more drift than
+allowed; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -99,6 +99,16 @@ COMMANDS = (
         "cg4ai.cli.check:check",
         "Verify a certificate with independent code.",
         ["cg4ai check router/certificate.cg4ai --run router"],
+    ),
+    Command(
+        "cg4ai.cli.audit_model:audit_model",
+        "Prove or refute rules of a model that another library fitted.",
+        [
+            "cg4ai audit-model lightgbm.txt --rules rules.json --data table.csv",
+            "cg4ai audit-model xgboost.json --rules rules.json --certificate proof.cg4ai",
+            "cg4ai audit-model model.cbm --rules rules.json --region 'age=18:90,income=0:1e6'",
+            "cg4ai audit-model network.onnx --rules rules.json --data table.csv --region data",
+        ],
     ),
     Command(
         "cg4ai.cli.demo:demo",

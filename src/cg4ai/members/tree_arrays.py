@@ -311,12 +311,13 @@ def _move_apart(thresholds: Array, column: Array) -> Array:
     return np.where(inside & (way < APART * (high - low)) & (middle < high), middle, thresholds)
 
 
-def repair_leaves(members: TreeMembers, signs: IntArray) -> TreeMembers:
+def repair_leaves(members: TreeMembers, signs: IntArray, *, most: float = ROUNDING) -> TreeMembers:
     """The same trees with each leaf on the low side of a split at most every one on the high side.
 
     `signs` (outputs, inputs) of -1, 0 and 1 says which way each column of the values moves with an
     input. Libraries keep this up to the rounding of their sums; leaves that are off by a hair move
-    to the middle between the two sides. Trees that are off by more are refused.
+    to the middle between the two sides. Trees that are off by more than `most`, relative to the
+    largest value, are refused.
     """
     value = members.value.cpu().numpy().copy()
     towards = np.sign(members.factor.cpu().numpy()).astype(np.int64)
@@ -324,8 +325,8 @@ def repair_leaves(members: TreeMembers, signs: IntArray) -> TreeMembers:
         if directions.any():
             value[..., output] = _clipped(members, value[..., output], directions, towards)
     moved = np.abs(value - members.value.cpu().numpy()).max(initial=0.0)
-    allowed = ROUNDING * np.abs(value).max(initial=0.0)
-    if moved > allowed:
+    largest = float(np.abs(value).max(initial=0.0))
+    if largest and moved > most * largest:
         raise InvalidInput(
             f"trees break their monotone constraints by {2 * moved:.3g}, more than rounding does: "
             "fit them with constraints of the kind that bounds all leaves on both sides of a "

@@ -39,7 +39,7 @@ from cg4ai.runs.files import read_given
 def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
     """All rules of a file, in order; one that has two bounds gives two."""
     path = Path(path)
-    content = _parsed(path)
+    content = parse_rules(path)
     if not isinstance(content, list):
         raise InvalidInput(
             f"{path} must hold a list of rules, [{{...}}, ...], got {kind_of(content)}", code="type"
@@ -53,14 +53,15 @@ def read_rules(path: str | Path, subject: Subject) -> list[Rule]:
 def rule_files(path: str | Path) -> list[Path]:
     """The rules file and the row files it names: all that decides what the rules mean."""
     path = Path(path)
-    content = _parsed(path)
+    content = parse_rules(path)
     entries = content if isinstance(content, list) else []
     places = [entry.get("rows") for entry in entries if isinstance(entry, dict)]
     names = sorted({rows for rows in places if isinstance(rows, str) and rows != "all"})
     return [path, *(path.parent / name for name in names)]
 
 
-def _parsed(path: Path) -> Any:
+def parse_rules(path: Path) -> Any:
+    """What the file holds, as JSON gives it."""
     try:
         text = read_given(path).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
