@@ -40,6 +40,7 @@ from cg4ai.estimators.kinds import (
     make_network,
     pricers_for,
 )
+from cg4ai.estimators.linear_prior import find_linear_prior
 from cg4ai.estimators.parameters import COLUMN_LIMIT, is_number, one_of
 from cg4ai.estimators.progress import watch_progress
 from cg4ai.estimators.score_check import Score, Scorer
@@ -208,13 +209,23 @@ class ConstrainedEstimator(ReadingEstimator):
         held_out = None if weighed is data else weighed.inputs
         self.n_held_out_ = 0 if held_out is None else len(held_out)
         self._judge = Scorer(trained, weighed, task.outputs, task.quantiles)
+        start = self._start(kinds, task, trained)
+        judging = data if self.votes_ else weighed  # errors of votes are hardly learnt by heart
+        scored = task.classification and self.loss in USUAL_LOSSES and kind == "mixture"
+        split = not self.votes_ and examples.looked is None and weighed is not data
+        if scored and split and self._starts_from_lines(kinds, task):
+            prior = find_linear_prior(
+                make_network(self, task), data, trained, weighed, task.shapes, self.draw_seed()
+            )
+            if prior is not None:
+                start.append((prior.member, np.zeros(1, np.int64)))
+                judging = prior.add_rows(weighed)
         problem = Problem(
-            # votes are weighed by all rows: their errors there are hardly learnt by heart
-            objective=(data if self.votes_ else weighed).objective(loss, kind),
+            objective=judging.objective(loss, kind),
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
-            start=self._start(kinds, task, trained),
+            start=start,
             held_out=held_out,
         )
         find_output_set(CompiledProblem.from_problem(problem))
@@ -283,13 +294,17 @@ class ConstrainedEstimator(ReadingEstimator):
         """Models that are given fitted; beside networks simple members, where there is room."""
         labels = getattr(self, "classes_", None)
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
-        known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
-        limit = self._limits["column_limit"]
-        room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
-        if known and room and task.output_limit is None:
+        if self._starts_from_lines(kinds, task):
             architecture = make_network(self, task)
             start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
         return [(members, np.zeros(len(members), np.int64)) for members in start]
+
+    def _starts_from_lines(self, kinds: Sequence[Any], task: LearningTask) -> bool:
+        """Whether there are networks, whose class has linear models, and room for these."""
+        known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
+        limit = self._limits["column_limit"]
+        room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
+        return known and bool(room) and task.output_limit is None
 
     def adopt(self, result: Result) -> Self:
         """Become the fitted estimator of a result that `cg4ai.solve` gave for `problem`.

@@ -45,6 +45,7 @@ BOOSTED_QUANTILES = (
 )
 # of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
 ROWS_FOR_BOOSTING = 500
+ROWS_FOR_SHALLOW = 300  # of all classes; from here on "auto" has a boosted model of small trees
 TREES = 300  # of the one boosted model of "auto" with many classes, together
 REFINING = 0.25  # of the steps of new modules, half that of networks: to train on under rules
 
@@ -280,7 +281,9 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
 
 
 def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
-    """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
+    """What "auto" has beside networks: one boosted model, weighed like any other.
+
+    Smaller tables of classes have one of small trees.
 
     Where rules bind rows of the master, networks alone learn to keep them.
     """
@@ -288,13 +291,16 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
-    if few or task.rows or unfit or logits:
+    too_few = few and (not task.classification or len(task.inputs) < ROWS_FOR_SHALLOW)
+    if too_few or task.rows or unfit or logits:
         return []
     if task.quantiles:
         from cg4ai.colgen.pricing.quantiles import QuantilePricer
 
         return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
     model = _tree("boosting", task)
+    if few:  # deep trees would learn so few rows by heart
+        model.set_params(max_leaf_nodes=8, learning_rate=0.05)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
     from cg4ai.colgen.pricing.trees import TreePricer

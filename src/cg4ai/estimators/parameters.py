@@ -31,7 +31,7 @@ PARAMETERS = """
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
         (500 for each class) on where no rule is about listed inputs, rates or regions, one
-        boosted model), "network"; "affine",
+        boosted model; for classes one of small trees from 300 rows on), "network"; "affine",
         "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
         are priced exactly, so that optimality and infeasibility can be proven; "tree",
         "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
