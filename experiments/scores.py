@@ -77,7 +77,7 @@ def smooth_table(n: int, d: int, seed: int, shift: float = 0.0) -> Table:
 
 
 def mixed_table(n: int, seed: int) -> Table:
-    """A table of customers: amounts, counts, categories as indicators, steps and one interaction."""
+    """Customers: amounts, counts, categories as indicators, steps and one interaction."""
     made = np.random.default_rng(seed)
     amount, age = made.lognormal(3, 1, n), made.uniform(18, 80, n)
     visits, region = made.poisson(3, n), made.integers(6, size=n)
@@ -141,7 +141,8 @@ def _diabetes() -> Table:
 
 
 def _friedman(make: Callable[..., Table], n: int, classes: int, noise: float, seed: int) -> Table:
-    return cut_into_classes(*make(n, noise=noise, random_state=seed), classes)
+    x, y = make(n, noise=noise, random_state=seed)
+    return cut_into_classes(x, np.asarray(y, float), classes)
 
 
 DEVELOPMENT: dict[str, Callable[[], Table]] = {
@@ -197,7 +198,7 @@ def measure(job: Job) -> dict[str, Any]:
         known: dict[str, Any] = files.read_json(job.file)
         return known
     x, y = TABLES[job.tables][job.table]()
-    classes, y = np.unique(y, return_inverse=True)
+    y = np.unique(y, return_inverse=True)[1]
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=job.seed)
     train, test = list(folds.split(x, y))[job.fold]
     found: dict[str, Any] = {}
@@ -215,7 +216,7 @@ def measure(job: Job) -> dict[str, Any]:
 
 
 def compute_scores(chances: Array, labels: IntArray) -> dict[str, float]:
-    """Mean log loss (chances of at least 1e-15, as in scikit-learn once) and Brier score, halved."""
+    """Mean log loss, chances counting as 1e-15 at least, and half the sum of squares."""
     right = chances[np.arange(len(labels)), labels]
     wanted = np.eye(chances.shape[1])[labels]
     return {

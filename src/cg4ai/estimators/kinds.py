@@ -81,6 +81,11 @@ class LearningTask:
         return spread if spread > 0 else 1.0
 
 
+def exact_kinds(task: LearningTask) -> tuple[str, ...]:
+    """The kinds whose pricers prove bounds for such outputs."""
+    return tuple(kind for kind in EXACT if kind != "affine" or task.links == "linear")
+
+
 def kinds_of(members: Any) -> list[Any]:
     """`members` as a non-empty list of kinds."""
     kinds = list(members) if isinstance(members, (list, tuple)) else [members]
@@ -225,6 +230,8 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
         return [_of_networks(make_network(parameters, task), parameters, task)]
+    if kind == "affine" and task.links == "softmax":  # lines under a softmax have no exact pricer
+        return [_of_networks(make_network(parameters, task, hidden=()), parameters, task)]
     if kind in ("affine", "relu"):
         if task.links == "softmax":
             raise InvalidInput(
@@ -366,13 +373,16 @@ def _check_model(model: BaseEstimator, task: LearningTask) -> None:
     from_sklearn(fitted)
 
 
-def make_network(parameters: Parameters, task: LearningTask) -> NetworkArchitecture:
+def make_network(
+    parameters: Parameters, task: LearningTask, *, hidden: tuple[int, ...] | None = None
+) -> NetworkArchitecture:
     """Inputs standardised by the training data; linear outputs in the units of the targets.
 
-    A skip from inputs to outputs puts linear models into the class.
+    A skip from inputs to outputs puts linear models into the class. `hidden` layers are those of
+    the parameters if None.
     """
     deviation = task.inputs.std(0)
-    hidden = parameters.layers(len(task.inputs))
+    hidden = parameters.layers(len(task.inputs)) if hidden is None else hidden
     regression = not task.classification
     scale = task.targets.std(0) if regression else None
     return NetworkArchitecture(

@@ -34,9 +34,9 @@ FOLDS = 5  # by which the shrinkage is chosen
 
 @dataclass(frozen=True, slots=True)
 class LinearPrior:
-    """A linear model of all rows as `member`, and its kind's `chances` (m, classes) of held-out rows.
+    """A linear model of all rows as `member`, and what one expects of the held-out rows.
 
-    The chances are those of a model that was not fitted to these rows.
+    These `chances` (m, classes) are of a model that was not fitted to those rows.
     """
 
     member: Members
@@ -58,16 +58,15 @@ class LinearPrior:
 
 def find_linear_prior(
     architecture: NetworkArchitecture,
-    data: LabelledData,
-    trained: LabelledData,
-    weighed: LabelledData,
+    rows: tuple[LabelledData, LabelledData, LabelledData],
     shapes: tuple[Shape, ...],
     seed: int,
 ) -> LinearPrior | None:
-    """The prior of all `data`, of which some are `trained` on and some `weighed` by.
+    """The prior of `rows`: all, those of them to train on, and those to weigh by.
 
     None where so many rows are held out that it would hardly count.
     """
+    data, trained, weighed = rows
     if len(weighed.inputs) > MOST_ROWS:
         return None
     shrinkage = _choose_shrinkage(architecture, data, seed)
@@ -79,7 +78,9 @@ def find_linear_prior(
     # Fitted to all rows it looks a little better at those held out than it is. That holds other
     # members back by about what a linear model can learn by heart, which is what they must beat.
     member = embed_models(architecture, [fit(data)])
-    return LinearPrior(member, compute_chances(fit(trained), normalise_inputs(architecture, weighed)))
+    return LinearPrior(
+        member, compute_chances(fit(trained), normalise_inputs(architecture, weighed))
+    )
 
 
 def _choose_shrinkage(

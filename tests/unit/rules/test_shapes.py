@@ -59,7 +59,7 @@ def test_features_by_name() -> None:
 )
 def test_what_is_no_shape(features: object, code: str) -> None:
     with raises(InvalidInput, code):
-        Monotone(features)  # type: ignore[arg-type]
+        Monotone(features)
 
 
 def test_unknown_features_and_outputs() -> None:
