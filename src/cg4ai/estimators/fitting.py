@@ -206,6 +206,7 @@ class ConstrainedEstimator(StoredEstimator):
         self._links = task.links
         self._judge = Scorer(trained, weighed, task.outputs, task.quantiles)
         judging = data if self.votes_ else weighed  # errors of votes are hardly learnt by heart
+        prior = None
         scored = task.classification and self.loss in USUAL_LOSSES and kind == "mixture"
         split = not self.votes_ and examples.looked is None and weighed is not data
         if scored and split and self._starts_from_lines(kinds, task):
@@ -217,9 +218,11 @@ class ConstrainedEstimator(StoredEstimator):
             )
             if prior is not None:
                 start.append((prior.member, np.zeros(1, np.int64)))
-                judging = prior.add_rows(weighed)
+        objective = judging.objective(loss, kind)
+        if prior is not None:
+            objective = prior.add_to(objective)
         problem = Problem(
-            objective=judging.objective(loss, kind),
+            objective=objective,
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),

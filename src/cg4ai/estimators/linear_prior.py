@@ -10,11 +10,11 @@ it is part of the objective, which stays convex in the weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cg4ai.estimators.holdout import LabelledData, draw_folds, join_rows
+from cg4ai.estimators.holdout import LabelledData, draw_folds
 from cg4ai.estimators.simple_members import (
     SHRINKAGE,
     LinearModel,
@@ -23,6 +23,7 @@ from cg4ai.estimators.simple_members import (
     normalise_inputs,
 )
 from cg4ai.members.networks import NetworkArchitecture
+from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members
 from cg4ai.records import Array
 from cg4ai.rules.shapes import Shape
@@ -42,18 +43,19 @@ class LinearPrior:
     member: Members
     chances: Array
 
-    def add_rows(self, weighed: LabelledData) -> LabelledData:
-        """The held-out rows, and each with every label, all these as heavy as `PRIOR_ROWS` rows."""
-        share = PRIOR_ROWS / len(weighed.inputs)
-        expected = [
-            LabelledData(
-                weighed.inputs,
-                np.full(len(weighed.inputs), label, np.int64),
-                share * weighed.weights * chances,
-            )
-            for label, chances in enumerate(self.chances.T)
-        ]
-        return join_rows([weighed, *expected])
+    def add_to(self, objective: Supervised) -> Supervised:
+        """With each row of the objective under every label, all as heavy as `PRIOR_ROWS` rows."""
+        count, classes = self.chances.shape
+        weights = objective.sample_weight
+        own = np.ones(count) if weights is None else weights
+        expected = PRIOR_ROWS / count * (own[:, None] * self.chances)
+        return replace(
+            objective,
+            inputs=np.tile(objective.inputs, (1 + classes, 1)),
+            targets=np.concatenate([objective.targets, np.repeat(np.arange(classes), count)]),
+            sample_weight=np.concatenate([own, expected.T.ravel()]),
+            prior_rows=count * classes,
+        )
 
 
 def find_linear_prior(

@@ -226,7 +226,6 @@ def test_trees_lines_and_networks_stand_behind_one_shield(tmp_path: Path) -> Non
         ([], "empty"),
         (3, "unknown-name"),
         ([None], "unknown-name"),
-        ("affine", "conflict"),
         (DecisionTreeClassifier, "unknown-name"),
         (DecisionTreeRegressor(), "conflict"),
         (SVC(), "unsupported"),
