@@ -30,7 +30,8 @@ from cg4ai.rules.shapes import Shape
 
 PRIOR_ROWS = 10.0  # about as many as members have weight; 5 and 20 do as well
 MOST_ROWS = 500  # held out: with more the prior would be less than 2 % of the objective
-FOLDS = 5  # by which the shrinkage is chosen
+FOLDS = 5  # by which shrinkages are weighed
+LEAST_SHARE = 0.01  # of a shrinkage; with less it is left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,34 +72,47 @@ def find_linear_prior(
     data, trained, weighed = rows
     if len(weighed.inputs) > MOST_ROWS:
         return None
-    shrinkage = _choose_shrinkage(architecture, data, seed)
-    ones = () if shrinkage is None else (shrinkage,)
+    shares = _weigh_shrinkages(architecture, data, seed)
+    used = [one for one, share in zip(SHRINKAGE, shares[1:], strict=True) if share > 0]
 
     def fit(rows: LabelledData) -> LinearModel:
-        return fit_simple_models(architecture, rows, ones, shapes=shapes)[-1]
+        models = fit_simple_models(architecture, rows, used, shapes=shapes)
+        return _average(models, shares[np.append(True, shares[1:] > 0)][: len(models)])
 
     # Fitted to all rows it looks a little better at those held out than it is. That holds other
     # members back by about what a linear model can learn by heart, which is what they must beat.
     member = embed_models(architecture, [fit(data)])
-    return LinearPrior(
-        member, compute_chances(fit(trained), normalise_inputs(architecture, weighed))
-    )
+    judged = normalise_inputs(architecture, weighed)
+    return LinearPrior(member, compute_chances(fit(trained), judged))
 
 
-def _choose_shrinkage(
-    architecture: NetworkArchitecture, data: LabelledData, seed: int
-) -> float | None:
-    """That of least log loss in folds that models are not fitted to; None: the constant is best."""
+def _weigh_shrinkages(architecture: NetworkArchitecture, data: LabelledData, seed: int) -> Array:
+    """(1 + shrinkages,): how likely the constant and each shrinkage make the labels of other folds.
+
+    Likelihoods of models that were not fitted to these labels, in proportion: of few rows the best
+    shrinkage is hardly known, and several have their share.
+    """
     folds = draw_folds(data, FOLDS, np.random.default_rng(seed))
     losses = np.zeros(1 + len(SHRINKAGE))
     for fold in range(FOLDS):
         fitted, judged = (data.take(np.flatnonzero(one)) for one in (folds != fold, folds == fold))
         models = fit_simple_models(architecture, fitted, SHRINKAGE)
-        if len(models) < len(losses):  # a class has too few rows
-            return None
+        if len(models) < len(losses):  # a class has too few rows: the constant alone
+            return np.eye(len(losses))[0]
         losses += _compute_losses(models, normalise_inputs(architecture, judged))
-    best = int(losses.argmin())
-    return SHRINKAGE[best - 1] if best else None
+    losses *= len(data.inputs) / data.weights.sum()  # rows count as one on average
+    shares = np.exp(losses.min() - losses)
+    shares[shares < LEAST_SHARE * shares.sum()] = 0.0
+    return np.asarray(shares / shares.sum())
+
+
+def _average(models: Sequence[LinearModel], shares: Array) -> LinearModel:
+    """One model whose slopes and offsets are averages."""
+    each = shares / shares.sum() if shares.sum() > 0 else np.full(len(models), 1 / len(models))
+    return LinearModel(
+        np.tensordot(each, np.stack([one.slopes for one in models]), 1),
+        np.tensordot(each, np.stack([one.offsets for one in models]), 1),
+    )
 
 
 def _compute_losses(models: Sequence[LinearModel], judged: LabelledData) -> Array:
