@@ -37,7 +37,7 @@ def test_few_rows_give_no_worse_log_loss_than_logistic_regression() -> None:
         losses = [log_loss(y[90:], one.predict_proba(X[90:])) for one in (model, plain)]
         differences.append(losses[0] - losses[1])
     assert np.mean(differences) < 0.03, differences
-    assert max(differences) < 0.1, differences
+    assert max(differences) < 0.15, differences
 
 
 def test_prior_rows_weigh_as_many_rows_and_have_the_labels_that_a_line_expects() -> None:
