@@ -98,7 +98,7 @@ def _weigh_shrinkages(architecture: NetworkArchitecture, data: LabelledData, see
         fitted, judged = (data.take(np.flatnonzero(one)) for one in (folds != fold, folds == fold))
         models = fit_simple_models(architecture, fitted, SHRINKAGE)
         if len(models) < len(losses):  # a class has too few rows: the constant alone
-            return np.eye(len(losses))[0]
+            return np.asarray(np.eye(len(losses))[0])
         losses += _compute_losses(models, normalise_inputs(architecture, judged))
     losses *= len(data.inputs) / data.weights.sum()  # rows count as one on average
     shares = np.exp(losses.min() - losses)
