@@ -153,7 +153,8 @@ class Supervised:
 
     `soft` holds further labelled data (augmented copies, say) that members are trained on but
     that is not in the master's objective. Means, not sums as in the paper, so that penalties and
-    epsilon keep their meaning when the data grow.
+    epsilon keep their meaning when the data grow. The last `prior_rows` are no data: they state a
+    prior on what is predicted, and nothing is measured by them.
     """
 
     inputs: Array
@@ -162,6 +163,7 @@ class Supervised:
     kind: Literal["average", "mixture"] = "average"
     sample_weight: Array | None = None
     soft: tuple[NDArray[np.floating], Array | IntArray] | None = None
+    prior_rows: int = 0
 
     def __post_init__(self) -> None:
         get_loss_function(self.loss)
@@ -213,6 +215,12 @@ class Supervised:
 
     def function(self) -> LossFunction:
         return get_loss_function(self.loss)
+
+    @property
+    def measured(self) -> tuple[Array, NDArray[Any]]:
+        """Inputs and targets of the rows that are data."""
+        count = len(self.inputs) - self.prior_rows
+        return np.asarray(self.inputs)[:count], np.asarray(self.targets)[:count]
 
     @property
     def labels(self) -> NDArray[Any] | None:

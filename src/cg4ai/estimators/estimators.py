@@ -15,10 +15,11 @@ from sklearn.utils.multiclass import check_classification_targets
 from cg4ai.compile.problem import Problem
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.batches import TargetEncoding
-from cg4ai.estimators.fitting import ConstrainedEstimator, Outside, check_requirements
+from cg4ai.estimators.fitting import ConstrainedEstimator, Outside
 from cg4ai.estimators.frames import names_of
 from cg4ai.estimators.kinds import LearningTask
 from cg4ai.estimators.parameters import PARAMETERS, is_number, one_of
+from cg4ai.estimators.request import choose_requirements
 from cg4ai.estimators.score_check import quantile_score
 from cg4ai.objectives import Pinball
 from cg4ai.records import Array, IntArray
@@ -66,7 +67,7 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         self,
         X: Any,
         y: Any = None,
-        requirements: Sequence[Requirement] = (),
+        requirements: Sequence[Requirement] | None = None,
         sample_weight: Any = None,
     ) -> Problem:
         probability = one_of(self.scores, "scores", ("probability", "logit")) == "probability"
@@ -84,7 +85,8 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             output_limit=None if probability else self.output_limit,
         )
         loss = self.loss or ("log_loss" if probability else "cross_entropy")
-        own = [self._by_position(requirement) for requirement in check_requirements(requirements)]
+        asked = choose_requirements(self.requirements, requirements)
+        own = [self._by_position(requirement) for requirement in asked]
         return self._problem(examples, task, own, loss)
 
     def _class_weights(self, often: IntArray) -> Array | None:
@@ -170,6 +172,11 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
         """
         return self._chances(self._scores(X))
 
+    def predict_log_proba(self, X: Any) -> Array:
+        """The logarithms of `predict_proba`, (n, classes)."""
+        with np.errstate(divide="ignore"):  # a chance of nothing is no error
+            return np.asarray(np.log(self.predict_proba(X)))
+
     def _chances(self, scores: Array) -> Array:
         """Scores (n, outputs) as probabilities (n, classes)."""
         if len(self.classes_) == 1:
@@ -227,7 +234,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
         self,
         X: Any,
         y: Any = None,
-        requirements: Sequence[Requirement] = (),
+        requirements: Sequence[Requirement] | None = None,
         sample_weight: Any = None,
     ) -> Problem:
         given = self._given(X, y, sample_weight, multi_output=True, y_numeric=True)
@@ -244,7 +251,7 @@ class ConstrainedRegressor(RegressorMixin, ConstrainedEstimator):  # type: ignor
             targets=data.targets,
             quantiles=levels,
         )
-        asked = check_requirements(requirements)
+        asked = choose_requirements(self.requirements, requirements)
         if not levels:
             return self._problem(examples, task, asked, self.loss or "squared")
         if len(levels) > 1 and not any(isinstance(one, Ordered) for one in asked):

@@ -29,10 +29,10 @@ from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.batches import Examples
 from cg4ai.estimators.frames import predict_frame
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
-from cg4ai.estimators.inputs import ReadingEstimator, make_dense
+from cg4ai.estimators.inputs import make_dense
 from cg4ai.estimators.kinds import (
-    EXACT,
     LearningTask,
+    exact_kinds,
     fitted_member,
     is_fitted,
     is_module,
@@ -40,12 +40,14 @@ from cg4ai.estimators.kinds import (
     make_network,
     pricers_for,
 )
+from cg4ai.estimators.linear_prior import find_linear_prior
 from cg4ai.estimators.parameters import COLUMN_LIMIT, is_number, one_of
+from cg4ai.estimators.plain_state import StoredEstimator
 from cg4ai.estimators.progress import watch_progress
+from cg4ai.estimators.request import find_shortcomings
 from cg4ai.estimators.score_check import Score, Scorer
 from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
 from cg4ai.layout import Layout
-from cg4ai.members.factories import make_picklable
 from cg4ai.objectives import LossFunction
 from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.protocols import Members, Pricer
@@ -80,17 +82,8 @@ LIMITS = {
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ConstrainedEstimator(ReadingEstimator):
-    """What the two estimators share beside parameters and reading; not public."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        if "ensemble_" not in state:  # those who still have to train send functions by cloudpickle
-            return state
-        several = isinstance(self.members, list | tuple)
-        kinds = [make_picklable(kind) for kind in kinds_of(self.members)]
-        members = type(self.members)(kinds) if several else kinds[0]
-        return {**state, "members": members, "callbacks": None}
+class ConstrainedEstimator(StoredEstimator):
+    """What the two estimators share beside parameters, reading and storing; not public."""
 
     def _repr_html_inner(self) -> str:
         return str(super()._repr_html_inner()) + self._stated()
@@ -109,12 +102,13 @@ class ConstrainedEstimator(ReadingEstimator):
         self,
         X: Any,
         y: Any = None,
-        requirements: Sequence[Requirement] = (),
+        requirements: Sequence[Requirement] | None = None,
         sample_weight: Any = None,
         progress: Callable[[IterationRecord], None] | None = None,
     ) -> Self:
         """Train on (X, y) under the requirements; or on `cg4ai.data.Batches`, which hold both.
 
+        The requirements are those given here, or else the parameter `requirements`.
         `sample_weight` (n,) weighs the rows; a weight of 2 means what two copies mean. `progress`
         is called with the record of each iteration. What does not fit is refused before anything
         is trained. Read `audit_` afterwards: it says which requirements hold, and how it is known.
@@ -144,7 +138,7 @@ class ConstrainedEstimator(ReadingEstimator):
         self,
         X: Any,
         y: Any = None,
-        requirements: Sequence[Requirement] = (),
+        requirements: Sequence[Requirement] | None = None,
         sample_weight: Any = None,
     ) -> Problem:
         """The problem that `fit` solves: for `cg4ai.solve` with settings or a run of your own."""
@@ -193,9 +187,10 @@ class ConstrainedEstimator(ReadingEstimator):
                 code="unsupported",
             )
         self.target_scale_ = task.spread
+        self._shortcomings = find_shortcomings(examples.count, getattr(self, "classes_", None))
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
-        exact = all(isinstance(kind, str) and kind in EXACT for kind in kinds)
+        exact = all(isinstance(kind, str) and kind in exact_kinds(task) for kind in kinds)
         least = _least_held_out(requirements, modules=all(is_module(kind) for kind in kinds))
         fraction = self.share_held_out(examples.count, exact=exact, least=least)
         trained = weighed = data
@@ -207,14 +202,31 @@ class ConstrainedEstimator(ReadingEstimator):
             pricers = [HeldOutPricer(pricer, training, weighed.inputs) for pricer in pricers]
         held_out = None if weighed is data else weighed.inputs
         self.n_held_out_ = 0 if held_out is None else len(held_out)
+        start = self._start(kinds, task, trained)
+        self._links = task.links
         self._judge = Scorer(trained, weighed, task.outputs, task.quantiles)
+        judging = data if self.votes_ else weighed  # errors of votes are hardly learnt by heart
+        prior = None
+        scored = task.classification and self.loss in USUAL_LOSSES and kind == "mixture"
+        split = not self.votes_ and examples.looked is None and weighed is not data
+        if scored and split and self._starts_from_lines(kinds, task):
+            prior = find_linear_prior(
+                make_network(self, task, hidden=_hidden(kinds)),
+                (data, trained, weighed),
+                task.shapes,
+                self.draw_seed(),
+            )
+            if prior is not None:
+                start.append((prior.member, np.zeros(1, np.int64)))
+        objective = judging.objective(loss, kind)
+        if prior is not None:
+            objective = prior.add_to(objective)
         problem = Problem(
-            # votes are weighed by all rows: their errors there are hardly learnt by heart
-            objective=(data if self.votes_ else weighed).objective(loss, kind),
+            objective=objective,
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
-            start=self._start(kinds, task, trained),
+            start=start,
             held_out=held_out,
         )
         find_output_set(CompiledProblem.from_problem(problem))
@@ -283,13 +295,42 @@ class ConstrainedEstimator(ReadingEstimator):
         """Models that are given fitted; beside networks simple members, where there is room."""
         labels = getattr(self, "classes_", None)
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
-        known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
+        if self._starts_from_lines(kinds, task):
+            architecture = make_network(self, task, hidden=_hidden(kinds))
+            start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
+        start += self._earlier_members(task)
+        return [(members, np.zeros(len(members), np.int64)) for members in start]
+
+    def _earlier_members(self, task: LearningTask) -> list[Members]:
+        """With `warm_start`, the members of the fit before, without what its rules put around."""
+        if not self.warm_start or not hasattr(self, "ensemble_"):
+            return []
+        before = self.ensemble_
+        names = getattr(self, "classes_", range(task.outputs))
+        known = before.about.get(OUTPUT_NAMES, [])
+        same = before.input_size == task.inputs.shape[1] and before.output_size == task.outputs
+        if not same or (task.classification and known != list(map(str, names))):
+            raise InvalidInput(
+                f"warm_start goes on from a model of {before.input_size} features and the outputs "
+                f"{known[:10]}; these data have {task.inputs.shape[1]} and "
+                f"{list(map(str, names))[:10]}: set warm_start=False to begin anew",
+                code="conflict",
+            )
+        if self._links != task.links:
+            raise InvalidInput(
+                "warm_start goes on from members of other scores; set scores as in the fit before, "
+                "or warm_start=False",
+                code="conflict",
+            )
+        return [part.members.innermost() for part in before.used]
+
+    def _starts_from_lines(self, kinds: Sequence[Any], task: LearningTask) -> bool:
+        """Whether there are networks, whose class has linear models, and room for these."""
+        named = ("auto", "network", *(("affine",) if task.links == "softmax" else ()))
+        known = any(isinstance(kind, str) and kind in named for kind in kinds)
         limit = self._limits["column_limit"]
         room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
-        if known and room and task.output_limit is None:
-            architecture = make_network(self, task)
-            start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
-        return [(members, np.zeros(len(members), np.int64)) for members in start]
+        return known and bool(room) and task.output_limit is None
 
     def adopt(self, result: Result) -> Self:
         """Become the fitted estimator of a result that `cg4ai.solve` gave for `problem`.
@@ -320,6 +361,7 @@ class ConstrainedEstimator(ReadingEstimator):
     def _cautions(self, result: Result, score: Score) -> tuple[str, ...]:
         """What whoever uses this model should know first."""
         found = [self._misaligned] if self._misaligned else []
+        found += self._shortcomings
         found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
@@ -425,6 +467,11 @@ def _shapes(requirements: Sequence[Requirement], task: LearningTask) -> tuple[Sh
     return shapes
 
 
+def _hidden(kinds: Sequence[Any]) -> tuple[int, ...] | None:
+    """No hidden layers where all members are affine; None: as the parameters say."""
+    return () if all(isinstance(kind, str) and kind == "affine" for kind in kinds) else None
+
+
 def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> float:
     """A tenth where few members are trained: there is little to choose by, rows are worth more.
 
@@ -434,28 +481,6 @@ def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> fl
     if any(one.margin == "auto" for one in decided):
         return 1 / 3
     return 0.1 if decided or modules else 0.2
-
-
-def check_requirements(requirements: Any) -> list[Requirement]:
-    """The requirements as a list; anything else is refused with what to do."""
-    if callable(getattr(requirements, "check", None)):
-        raise InvalidInput(
-            "requirements must be a list: write requirements=[requirement]", code="type"
-        )
-    if not isinstance(requirements, (list, tuple)):
-        raise InvalidInput(
-            f"requirements must be a list of requirements, got {type(requirements).__name__}; "
-            "if these are weights of the rows, write sample_weight=...",
-            code="type",
-        )
-    for requirement in requirements:
-        if not callable(getattr(requirement, "check", None)):
-            raise InvalidInput(
-                f"requirements must hold Probability, Margin, Linear, Rate and the like, got "
-                f"{type(requirement).__name__}",
-                code="type",
-            )
-    return list(requirements)
 
 
 @contextmanager

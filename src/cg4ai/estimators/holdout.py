@@ -126,6 +126,16 @@ def merge_rows(data: LabelledData) -> LabelledData:
     return LabelledData(data.inputs[first], data.targets[first], weights)
 
 
+def draw_folds(data: LabelledData, folds: int, generator: np.random.Generator) -> IntArray:
+    """(n,): the fold of each row; those of each class are spread over them alike."""
+    shuffled = generator.permutation(len(data.inputs))
+    if data.classification:
+        shuffled = shuffled[np.argsort(data.targets[shuffled], kind="stable")]
+    found = np.empty(len(shuffled), np.int64)
+    found[shuffled] = np.arange(len(shuffled)) % folds
+    return found
+
+
 def split_rows(
     data: LabelledData, fraction: float, generator: np.random.Generator
 ) -> tuple[LabelledData, LabelledData]:

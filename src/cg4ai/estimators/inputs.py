@@ -40,7 +40,10 @@ class ReadingEstimator(Parameters):
         self._target_name = PREDICTION if len(names_of(y)) != 1 else names_of(y)[0]
         self._misaligned = find_misalignment(X, y)
         if batches is None:
-            inputs, targets = self._validated(X, check_target(y), **checks)
+            y = check_target(y)
+            if checks.get("y_numeric"):
+                check_numbers(y)
+            inputs, targets = self._validated(X, y, **checks)
             inputs = make_dense(inputs)
             self.input_range_ = _range(inputs)
             return FitData(inputs, targets, row_weights(sample_weight, inputs))
@@ -105,6 +108,21 @@ class ReadingEstimator(Parameters):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = take_missing(self.members)
         return tags
+
+
+def check_numbers(targets: Any) -> None:
+    """Refuse text in y where numbers are learnt; text that states numbers is taken."""
+    try:
+        np.asarray(targets, np.float64)
+    except (TypeError, ValueError) as error:
+        each = np.asarray(targets, object).ravel()
+        text = next((str(one) for one in each if isinstance(one, str)), None)
+        if text is not None:
+            raise InvalidInput(
+                f"y holds text, such as {text!r:.40}, and a regressor learns numbers: use "
+                "ConstrainedClassifier for labels, or turn y into numbers",
+                code="type",
+            ) from error
 
 
 def _range(inputs: Array) -> Array:

@@ -45,6 +45,7 @@ BOOSTED_QUANTILES = (
 )
 # of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
 ROWS_FOR_BOOSTING = 500
+ROWS_FOR_SHALLOW = 300  # of all classes; from here on "auto" has a boosted model of small trees
 TREES = 300  # of the one boosted model of "auto" with many classes, together
 REFINING = 0.25  # of the steps of new modules, half that of networks: to train on under rules
 
@@ -78,6 +79,11 @@ class LearningTask:
         """The unit of the outputs: the standard deviation of numeric targets, else 1."""
         spread = float(np.std(self.targets, axis=0).mean()) if not self.classification else 1.0
         return spread if spread > 0 else 1.0
+
+
+def exact_kinds(task: LearningTask) -> tuple[str, ...]:
+    """The kinds whose pricers prove bounds for such outputs."""
+    return tuple(kind for kind in EXACT if kind != "affine" or task.links == "linear")
 
 
 def kinds_of(members: Any) -> list[Any]:
@@ -224,6 +230,8 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
         return [_of_networks(make_network(parameters, task), parameters, task)]
+    if kind == "affine" and task.links == "softmax":  # lines under a softmax have no exact pricer
+        return [_of_networks(make_network(parameters, task, hidden=()), parameters, task)]
     if kind in ("affine", "relu"):
         if task.links == "softmax":
             raise InvalidInput(
@@ -280,7 +288,9 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
 
 
 def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
-    """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
+    """What "auto" has beside networks: one boosted model, weighed like any other.
+
+    Smaller tables of classes have one of small trees.
 
     Where rules bind rows of the master, networks alone learn to keep them.
     """
@@ -288,13 +298,16 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
-    if few or task.rows or unfit or logits:
+    too_few = few and (not task.classification or len(task.inputs) < ROWS_FOR_SHALLOW)
+    if too_few or task.rows or unfit or logits:
         return []
     if task.quantiles:
         from cg4ai.colgen.pricing.quantiles import QuantilePricer
 
         return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
     model = _tree("boosting", task)
+    if few:  # deep trees would learn so few rows by heart
+        model.set_params(max_leaf_nodes=8, learning_rate=0.05)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
     from cg4ai.colgen.pricing.trees import TreePricer
@@ -360,13 +373,16 @@ def _check_model(model: BaseEstimator, task: LearningTask) -> None:
     from_sklearn(fitted)
 
 
-def make_network(parameters: Parameters, task: LearningTask) -> NetworkArchitecture:
+def make_network(
+    parameters: Parameters, task: LearningTask, *, hidden: tuple[int, ...] | None = None
+) -> NetworkArchitecture:
     """Inputs standardised by the training data; linear outputs in the units of the targets.
 
-    A skip from inputs to outputs puts linear models into the class.
+    A skip from inputs to outputs puts linear models into the class. `hidden` layers are those of
+    the parameters if None.
     """
     deviation = task.inputs.std(0)
-    hidden = parameters.layers(len(task.inputs))
+    hidden = parameters.layers(len(task.inputs)) if hidden is None else hidden
     regression = not task.classification
     scale = task.targets.std(0) if regression else None
     return NetworkArchitecture(

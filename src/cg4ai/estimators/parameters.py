@@ -31,14 +31,17 @@ PARAMETERS = """
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
         (500 for each class) on where no rule is about listed inputs, rates or regions, one
-        boosted model), "network"; "affine",
+        boosted model; for classes one of small trees from 300 rows on), "network"; "affine",
         "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
-        are priced exactly, so that optimality and infeasibility can be proven; "tree",
+        are priced exactly, so that optimality and infeasibility can be proven ("affine" in a
+        classifier of probabilities are linear scores under a softmax, which is trained); "tree",
         "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
         scikit-learn, a model of LightGBM or XGBoost, a function without arguments that makes a
         torch module, or a list of these, asked in turn. A model that is already fitted is a
         member to start from; rows it was fitted to say too much good of it. X may have missing
         values (NaN) where all members are trees, forests or boosted models that take them.
+    requirements : the rules, as a list, where they are not given to `fit`: then `clone` takes them
+        along and searches can compare lists of them. One of the two places, not both.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
         (16,), (64,) with more than 32 inputs, or (32, 32) with more than 6,000 rows; and gelu, but
         tanh where a `Monotone` stands, and relu where a `Curvature` does.
@@ -66,6 +69,9 @@ PARAMETERS = """
     iteration_limit, time_limit_s : when to stop with what there is.
     single_model : True gives one member in place of a mixture, such as one small tree or one linear
         model, that meets the rules alone; `result_.single` says how far from the best it can be.
+    warm_start : True goes on from the members of the fit before, under the rules that stand now, if
+        features, outputs and `scores` are the same. Rows that those members were trained on say too
+        much good of them: on the same rows the same are held out again.
     settings : further settings of `cg4ai.Settings` by name, e.g. {"final_weights": "vertex"}; the
         usual column_limit is 100.
     random_state : an int makes `fit` repeatable.
@@ -116,6 +122,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     """The parameters of both estimators; as scikit-learn wants it, they are checked in `fit`."""
 
     members: Any = "auto"
+    requirements: Sequence[Any] | None = None
     hidden: int | Sequence[int] | str = "auto"
     activation: str = "auto"
     objective: str = "mixture"
@@ -129,6 +136,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     iteration_limit: int = 15
     time_limit_s: float = float("inf")
     single_model: bool = False
+    warm_start: bool = False
     settings: Mapping[str, Any] | None = None
     random_state: Any = None
     device: str = "cpu"

@@ -96,7 +96,8 @@ class RawColumns:
         A column that rises with a raw one takes over its sign, one that falls with it the
         opposite; for a curvature columns must be linear in it. Other steps are refused.
         """
-        known = shape.resolve_names(self.names or (), None)
+        shape.check_list(self.size)
+        known = replace(shape, listed=None).resolve_names(self.names or (), None)
         if max(known.features) >= self.size:
             raise InvalidInput(
                 f"{shape.name} names feature {max(known.features)}; there are {self.size}",

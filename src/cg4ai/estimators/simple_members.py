@@ -51,21 +51,38 @@ def simple_members(
     """A constant and one linear model per shrinkage, fitted to `data`, as members.
 
     Where shapes stand, the slopes have signs that keep them.
-
-    The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
     """
-    data = data.thin(MOST_LINEAR)
-    inputs = architecture.normalise(torch.as_tensor(data.inputs)).numpy()
+    models = fit_simple_models(architecture, data, SHRINKAGE, quantiles, shapes)
+    return embed_models(architecture, models)
+
+
+def fit_simple_models(
+    architecture: NetworkArchitecture,
+    data: LabelledData,
+    shrinkages: Sequence[float],
+    quantiles: Sequence[float] = (),
+    shapes: tuple[Shape, ...] = (),
+) -> list[LinearModel]:
+    """A constant and linear models, of the inputs and outputs as the architecture scales them."""
+    data = normalise_inputs(architecture, data.thin(MOST_LINEAR))
     targets = data.targets
     if not data.classification:  # labels have no unit, logits or not
         targets = _standardised(architecture, targets)
-    models = linear_models(
-        replace(data, inputs=inputs, targets=targets),
-        architecture.output_size,
-        SHRINKAGE,
-        quantiles,
-        shapes,
+    return linear_models(
+        replace(data, targets=targets), architecture.output_size, shrinkages, quantiles, shapes
     )
+
+
+def normalise_inputs(architecture: NetworkArchitecture, data: LabelledData) -> LabelledData:
+    """The rows with inputs as the architecture scales them."""
+    return replace(data, inputs=architecture.normalise(torch.as_tensor(data.inputs)).numpy())
+
+
+def embed_models(architecture: NetworkArchitecture, models: Sequence[LinearModel]) -> Members:
+    """Linear models of scaled inputs and outputs as members.
+
+    The architecture must have a skip, or no hidden layer, and softmax or linear outputs.
+    """
     parameters = {
         name: torch.zeros(len(models), *shape, dtype=torch.float64)
         for name, shape in architecture.shapes().items()

@@ -24,14 +24,16 @@ from cg4ai.rules.rows import Rows
 class Shape(RequirementDefaults):
     """What both shapes share: the features, each +1 or -1, and of which outputs it is asked.
 
-    `features` names columns by position, or by name where the data have names. `output` is the
+    `features` names columns by position, or by name where the data have names; or it lists +1, -1
+    or 0 for each column of the data, as LightGBM's `monotone_constraints` do. `output` is the
     position of one output, None is all of them. With `logits` the outputs are logits of classes,
     of which only differences mean anything.
     """
 
-    features: Mapping[Any, int]
+    features: Any
     output: Any = None
     name: str = field(default="", kw_only=True)
+    listed: int | None = field(default=None, kw_only=True, repr=False)  # columns there must be
     logits: bool = field(default=False, kw_only=True)
     output_size: int | None = field(default=None, init=False, repr=False)
 
@@ -44,9 +46,13 @@ class Shape(RequirementDefaults):
 
     def __post_init__(self) -> None:
         kind = type(self).__name__
+        if isinstance(self.features, list | tuple | np.ndarray):
+            self._read_list(np.asarray(self.features))
         if not isinstance(self.features, Mapping) or not self.features:
             raise InvalidInput(
-                f"{kind} needs {{feature: +1 or -1}}, got {self.features!r:.80}", code="type"
+                f"{kind} needs {{feature: +1 or -1}}, or +1, -1 or 0 for each column with one that "
+                f"is not 0, got {self.features!r:.80}",
+                code="type",
             )
         for feature, sign in self.features.items():
             if isinstance(sign, bool) or sign not in (1, -1):
@@ -72,6 +78,27 @@ class Shape(RequirementDefaults):
         said = ", ".join(f"{feature}: {sign:+d}" for feature, sign in signs.items())
         object.__setattr__(self, "name", self.name or f"{kind}({said})")
 
+    def _read_list(self, signs: Array) -> None:
+        """One sign for each column, by position."""
+        if signs.ndim != 1 or not np.isin(signs, (-1, 0, 1)).all():
+            raise InvalidInput(
+                f"{type(self).__name__} takes a list of +1, -1 or 0, one for each column, got "
+                f"{self.features!r:.80}",
+                code="range",
+            )
+        known = {int(place): int(signs[place]) for place in np.flatnonzero(signs)}
+        object.__setattr__(self, "listed", len(signs))
+        object.__setattr__(self, "features", known)
+
+    def check_list(self, input_size: int) -> None:
+        """Refuse a list of signs that is not one for each column."""
+        if self.listed is not None and self.listed != input_size:
+            raise InvalidInput(
+                f"{self.name} lists {self.listed} signs for {input_size} features; give one for "
+                "each, 0 where nothing is asked",
+                code="shape",
+            )
+
     @property
     def input_size(self) -> int:
         raise InvalidInput(f"{self.name} holds at every input and lists none", code="unsupported")
@@ -93,6 +120,7 @@ class Shape(RequirementDefaults):
 
     def check(self, input_size: int, output_size: int) -> None:
         """Refuse features or outputs that a predictor of these sizes does not have."""
+        self.check_list(input_size)
         for feature in self.features:
             if isinstance(feature, str):
                 raise InvalidInput(
@@ -190,6 +218,7 @@ class Monotone(Shape):
     """Outputs rise (+1) or fall (-1) with each of these features, at every input.
 
     >>> Monotone({"income": +1, "debt": -1})
+    >>> Monotone([1, 0, -1])
 
     In a classifier it is the probability, or logit, of class `output` (a position in `classes_`)
     that rises, of two classes the second unless said. With `ordered` classes are in order, and
@@ -251,6 +280,12 @@ def _is_position(value: Any) -> bool:
 def _position(value: Any, names: Sequence[str], said: str, what: str) -> int:
     if not isinstance(value, str):
         return int(value)
+    if not names and what == "column":
+        raise InvalidInput(
+            f"{said} {value!r}, but X is an array, whose columns have no names: give a DataFrame, "
+            "or the position of the column",
+            code="unknown-name",
+        )
     if value not in names:
         hint = did_you_mean(value, names)
         shown = ", ".join(list(names)[:10]) or "none"

@@ -17,8 +17,9 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Settings, StopReason, solve
-from cg4ai.errors import InvalidInput, InvalidSettings
+from cg4ai.errors import FitWarning, InvalidInput, InvalidSettings
 from cg4ai.estimators.holdout import HeldOutPricer
+from cg4ai.objectives import Supervised
 from cg4ai.rules import Box, Concave, Linear, Margin, Pool, Probability, Rate, Requirement
 from raising import raises
 
@@ -195,7 +196,8 @@ def test_the_order_of_outputs_is_that_of_classes() -> None:
 
 def test_one_class() -> None:
     X, _ = two_moons(30)
-    model = ConstrainedClassifier(**QUICK).fit(X, np.full(30, "only"))
+    with pytest.warns(FitWarning, match="single class, 'only'"):
+        model = ConstrainedClassifier(**QUICK).fit(X, np.full(30, "only"))
     assert (model.predict(X) == "only").all()
     np.testing.assert_array_equal(model.predict_proba(X), np.ones((30, 1)))
 
@@ -369,8 +371,10 @@ def test_rows_are_held_out_where_there_are_enough() -> None:
         first = problem.pricers[0]
         if not isinstance(first, HeldOutPricer):
             return 0
-        assert len(first.training.inputs) + len(problem.objective.inputs) == count
-        return len(problem.objective.inputs)
+        assert isinstance(problem.objective, Supervised)
+        weighed = problem.objective.measured[0]
+        assert len(first.training.inputs) + len(weighed) == count
+        return len(weighed)
 
     assert abs(held_out(200) - 40) <= 1
     assert abs(held_out(80) - 20) <= 1

@@ -226,7 +226,6 @@ def test_trees_lines_and_networks_stand_behind_one_shield(tmp_path: Path) -> Non
         ([], "empty"),
         (3, "unknown-name"),
         ([None], "unknown-name"),
-        ("affine", "conflict"),
         (DecisionTreeClassifier, "unknown-name"),
         (DecisionTreeRegressor(), "conflict"),
         (SVC(), "unsupported"),
@@ -298,7 +297,7 @@ def test_models_that_are_fitted_already_are_members_to_start_from() -> None:
     names = np.array(["no", "yes"])[(y > 2).astype(int)]
     known = HistGradientBoostingClassifier(max_iter=5).fit(inputs, names)
     both = ConstrainedClassifier(members=[known, "network"]).problem(inputs, names)
-    assert len(both.start) == 2
+    assert len(both.start) == 3  # with simple members and the prior's
     with raises(InvalidInput, "conflict"):
         ConstrainedClassifier(members=[known, "network"]).problem(inputs, y > 2)
     with raises(InvalidInput, "shape"):

@@ -97,9 +97,11 @@ def test_a_limit_that_ended_training_is_warned_of(limit: dict[str, Any]) -> None
     assert any(f"ended by {name}={value}" in text for text in said)
 
 
-def test_one_class_or_a_constant_target_is_no_reason_to_warn() -> None:
+def test_one_class_is_warned_of_and_a_constant_target_is_not() -> None:
     X, _ = line(40)
-    assert warned(lambda: ConstrainedClassifier(**QUICK).fit(X, np.zeros(40, int))) == []
+    said = warned(lambda: ConstrainedClassifier(**QUICK).fit(X, np.zeros(40, int)))
+    assert len(said) == 1
+    assert "single class, 0" in said[0]
     assert warned(lambda: ConstrainedRegressor(**QUICK).fit(X, np.full(40, 3.0))) == []
 
 

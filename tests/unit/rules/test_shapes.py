@@ -55,11 +55,19 @@ def test_features_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("features", "code"),
-    [({}, "type"), ([1], "type"), ({0: 2}, "range"), ({0: True}, "range"), ({-1: 1}, "type")],
+    [
+        ({}, "type"),
+        ([], "type"),
+        ([0, 0], "type"),
+        ([2, 0], "range"),
+        ({0: 2}, "range"),
+        ({0: True}, "range"),
+        ({-1: 1}, "type"),
+    ],
 )
 def test_what_is_no_shape(features: object, code: str) -> None:
     with raises(InvalidInput, code):
-        Monotone(features)  # type: ignore[arg-type]
+        Monotone(features)
 
 
 def test_unknown_features_and_outputs() -> None:

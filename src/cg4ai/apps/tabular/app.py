@@ -133,6 +133,7 @@ class Tabular:
                 prepared.problem,
                 result,
                 classes=len(prepared.subject.outputs) if prepared.subject.classification else None,
+                logits=prepared.subject.logits,
             )
         arrays = {}
         if review.begin_step("room of the rules"):

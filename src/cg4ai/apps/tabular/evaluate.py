@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from cg4ai.apps.protocol import Rule
 from cg4ai.colgen.result import Result
@@ -21,11 +22,12 @@ from cg4ai.objectives import Pinball, Supervised
 from cg4ai.records import Array
 
 MOST_DRAWN = 1000
+Rows = tuple[Array, NDArray[Any]]
 MOST_ROWS = 20_000  # that the plain model is fitted to: more take long and hardly change it
 
 
 def compute_held_out_scores(
-    problem: Problem, result: Result, *, classes: int | None
+    problem: Problem, result: Result, *, classes: int | None, logits: bool = False
 ) -> dict[str, Any]:
     """Accuracy (classes), R2, or D2 (quantiles) on rows that no member was trained on, or else on
     all rows.
@@ -54,7 +56,12 @@ def compute_held_out_scores(
         return score(outputs[:, :classes].argmax(1) if classes else outputs, new_y)
 
     unruled = result.plain
-    return {
+    chances = {}
+    if classes and len(y):
+        outputs = result.ensemble.predict(new_x, outside="ignore")[:, :classes]
+        stated = softmax(outputs, axis=1) if logits else outputs
+        chances = {"chances": _judge_chances(stated, (x, y), (new_x, new_y), classes)}
+    return chances | {
         "score": {
             "name": name,
             "rows": len(new_x),
@@ -67,9 +74,40 @@ def compute_held_out_scores(
     }
 
 
+def _judge_chances(
+    stated: Array, trained: Rows, judged: Rows, classes: int
+) -> list[dict[str, Any]]:
+    """Log loss and Brier score of the mixture, a linear model, and the shares of the classes."""
+    (x, y), (new_x, new_y) = trained, judged
+    shares = np.bincount(y.astype(np.int64), minlength=classes) / len(y)
+    found = {"mixture": stated}
+    linear = _fit_linear_classifier(x, y)
+    if linear is not None:
+        known = np.zeros((len(new_x), classes))
+        known[:, linear.classes_.astype(np.int64)] = linear.predict_proba(new_x)
+        found["linear model"] = known
+    found["shares of classes"] = np.tile(shares, (len(new_x), 1))
+    return [{"of": name} | compute_chance_scores(one, new_y) for name, one in found.items()]
+
+
+def compute_chance_scores(chances: Array, labels: NDArray[Any]) -> dict[str, float]:
+    """Mean log loss, where no chance counts as less than 1e-12, and the Brier score.
+
+    Brier is the mean over rows of the sum over classes of squared errors, halved: of two classes
+    the squared error of the chance of one.
+    """
+    truth = labels.astype(np.int64)
+    right = chances[np.arange(len(truth)), truth]
+    wanted = np.eye(chances.shape[1])[truth]
+    return {
+        "log loss": float(-np.log(np.clip(right, 1e-12, 1)).mean()),
+        "Brier score": float(np.square(chances - wanted).sum(1).mean() / 2),
+    }
+
+
 def _judged(problem: Problem, weighed: Supervised) -> tuple[Array, NDArray[Any]]:
     """The rows that the mixture is judged on: those that no member was trained on, or all."""
-    x, y = np.asarray(weighed.inputs), np.asarray(weighed.targets)
+    x, y = weighed.measured
     if problem.held_out is None:
         return x, y
     kept = is_among(x, problem.held_out)  # votes are weighed by all rows
@@ -102,7 +140,7 @@ def figure_arrays(
 
 def _plain_and_guess(x: Array, y: Any, new_x: Array, *, classes: int | None) -> tuple[Any, Any]:
     """What a linear model and a constant guess answer at new rows."""
-    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.linear_model import Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
@@ -111,11 +149,20 @@ def _plain_and_guess(x: Array, y: Any, new_x: Array, *, classes: int | None) -> 
         model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
         return model.predict(new_x).reshape(len(new_x), -1), np.tile(y.mean(0), (len(new_x), 1))
     majority = np.full(len(new_x), np.bincount(y.astype(np.int64)).argmax())
+    linear = _fit_linear_classifier(x, y)
+    return majority if linear is None else linear.predict(new_x), majority
+
+
+def _fit_linear_classifier(x: Array, y: NDArray[Any]) -> Any:
+    """Logistic regression of standardised inputs; None where there is one class alone."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     if len(np.unique(y[:MOST_ROWS])) < 2:
-        return majority, majority
+        return None
     model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=200, tol=1e-3))
-    model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
-    return model.predict(new_x), majority
+    return model.fit(x[:MOST_ROWS], y[:MOST_ROWS])
 
 
 def _quantiles(x: Array, y: Array, new_x: Array, levels: tuple[float, ...]) -> list[Array]:

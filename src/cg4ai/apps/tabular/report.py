@@ -65,7 +65,7 @@ def make_tabular_story(summary: Mapping[str, Any], saved: SavedRun | None = None
         ),
         sections=(
             _rules(audits, {} if saved is None else saved.arrays, over_regions),
-            *([] if saved is None else [_predictions(saved)]),
+            *([] if saved is None else [_predictions(saved, summary.get("chances", []))]),
         ),
         trained=tuple(_trained(summary)),
     )
@@ -222,12 +222,13 @@ def _held_out(found: Mapping[str, Any] | None) -> dict[str, Any]:
 # ---- predictions --------------------------------------------------------------------------------
 
 
-def _predictions(saved: SavedRun) -> Section:
+def _predictions(saved: SavedRun, chances: Sequence[Mapping[str, Any]]) -> Section:
     about, arrays = saved.description, saved.arrays
     parts: list[Part] = []
     if "judged_outputs" in arrays:
         outputs, targets = arrays["judged_outputs"], arrays["judged_targets"]
         if about["task"] == "classification":
+            parts += [ReportTable(list(chances), digits=3)] if chances else []
             parts += _of_classes(outputs, targets, about)
         elif len(about["outputs"]) > 1:
             parts += _of_quantiles(outputs, targets, saved)
@@ -245,22 +246,31 @@ def _of_classes(outputs: Array, targets: Array, about: Mapping[str, Any]) -> lis
         stated = stated / stated.sum(axis=1, keepdims=True)
     found = compute_reliability(stated, labels)
     what = f"rows were {names[1]}" if len(names) == 2 else "the answer was right"
-    drawings: list[Part] = [
+    parts: list[Part] = [
         Drawing(
             f"How often {what}, by the predicted probability. On the diagonal, predictions are "
             "calibrated. Larger points stand for more rows.",
             lambda ax: draw_reliability(found, ax),
-        )
+        ),
+        ReportTable(
+            [
+                {"mean probability": stated, "share of rows": share, "rows": int(rows)}
+                for stated, share, rows in zip(
+                    found.predicted, found.observed, found.counts, strict=True
+                )
+            ],
+            digits=3,
+        ),
     ]
     if len(names) <= MOST_CLASSES:
-        drawings.append(
+        parts.append(
             Drawing(
                 "Predicted classes of the rows of each class.",
                 lambda ax: plot_confusion(labels, stated.argmax(axis=1), names=names, ax=ax),
                 height=min(4.6, 1.8 + 0.4 * len(names)),
             )
         )
-    return drawings
+    return parts
 
 
 def _of_numbers(predicted: Array, actual: Array, about: Mapping[str, Any]) -> list[Part]:
