@@ -463,6 +463,10 @@ class Pricer(Protocol):
         """The same for members that stand alone, with rows `pressure` times as heavy."""
         ...
 
+    def for_decisions(self) -> Pricer:
+        """The same for scores that decide: trained on the labels of the request and on no others."""
+        ...
+
     def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:
         """Raise InvalidInput for a problem that it cannot price in reasonable time."""
         ...

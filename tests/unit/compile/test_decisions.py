@@ -1,4 +1,4 @@
-"""Rules on decisions: the master against an LP over all voters, decisions at the listed inputs."""
+"""Rules on decisions: kept at listed inputs and on new ones, beside other rules, by row and batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -17,12 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, load, solve
-from cg4ai.colgen import snapshots
-from cg4ai.colgen.decisions import MemberScores, find_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
-from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.votes import apply_votes
 from cg4ai.data import fit_with_requirements
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput
@@ -31,7 +25,6 @@ from cg4ai.members import affine
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Box, DecisionRate, Linear, Margin, Monotone, Range
-from cg4ai.settings import Settings
 from raising import raises
 
 
@@ -115,36 +108,6 @@ def test_rates_are_stated_with_intervals_on_held_out_rows() -> None:
     assert first.held_out.count + second.held_out.count == model.n_held_out_
     assert 0 <= first.held_out.low < first.held_out.value < first.held_out.high <= 1
     assert "held out" in str(model.audit_[0])
-
-
-def test_column_generation_finds_the_optimum_of_the_linear_program_over_all_voters() -> None:
-    random = np.random.default_rng(3)
-    slopes = np.zeros((40, 4, 2))
-    slopes[..., 1] = random.normal(size=(40, 4))
-    offsets = np.zeros((40, 2))
-    offsets[:, 1] = random.normal(size=40)
-    voters = affine(slopes, offsets)
-    rule = DecisionRate(X, G, tolerance=0.05)
-    problem = Problem(
-        objective=Supervised(X, Y, "cross_entropy"),
-        requirements=[rule, Linear(X[:1], [-1.0, 1.0], 0.3, ">=")],
-        pricers=[TreePricer(LogisticRegression(), scales=(1.0,))],
-        layout=Layout.single(2),
-        start=[(voters, np.zeros(40, np.int64))],
-    )
-    result = solve(problem)
-    scores = np.einsum("nd,mdr->mnr", X, slopes) + offsets[:, None]
-    constants = np.broadcast_to(np.eye(2)[:, None], (2, len(X), 2))
-    scores = np.concatenate([scores, constants])
-    votes = scores.argmax(2)
-    errors = (votes != Y).mean(1)
-    gaps = votes[:, G == 0].mean(1) - votes[:, G == 1].mean(1)
-    rows = [gaps, -gaps, -(scores[:, 0, 1] - scores[:, 0, 0])]
-    best = linprog(errors, np.stack(rows), [0.05, 0.05, -0.3], np.ones((1, len(errors))), [1.0])
-    assert result.objective <= best.fun + 1e-6, "trained voters can only help"
-    assert result.feasible
-    first = result.ensemble.predict(X[:1])[0]
-    assert first[1] - first[0] >= 0.3 - 1e-6, "the mean of scores, not of votes"
 
 
 def test_many_classes_and_labels_that_are_not_positions() -> None:
@@ -278,38 +241,6 @@ def test_a_margin_finer_than_chance_leaves_decisions_that_know_the_labels() -> N
     assert right["auto"] >= right[0.0] - 0.05
 
 
-def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
-    rules = [
-        DecisionRate(X, G, tolerance=0.1, margin=0.05, name="parity"),
-        DecisionRate(X[G == 1], at_least=0.6, name="enough"),
-        DecisionRate(X[G == 0], at_most=0.52, name="not too many"),
-    ]
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
-    with pytest.warns(FitWarning, match="margin .* cannot be kept"):
-        model.fit(X, Y, rules)
-    assert all(one.holds for one in model.audit_)
-    decided = model.predict(X)
-    assert 0.08 - 1e-9 <= gap(decided, G) <= 0.1 + 1e-9
-    assert "margin" in model.result_.note
-
-
-def test_rows_of_a_checkpoint_still_read_votes() -> None:
-    stated = Problem(
-        objective=Supervised(X, Y, "log_loss"),
-        requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
-        pricers=[TreePricer(LogisticRegression())],
-        layout=Layout.single(2),
-    )
-    problem = apply_votes(CompiledProblem.from_problem(stated))
-    work = Workspace(problem, Settings())
-    work.start()
-    restored = snapshots.restore(snapshots.take(work), problem, Settings())
-    scores = torch.as_tensor([[0.6, 0.4]], dtype=torch.float64).expand(len(X), 2)
-    decided, scored = (batch.values(scores[: len(batch.inputs)]) for batch in restored.rows.batches)
-    assert decided.tolist() == [0.0, 0.0], "nobody is voted for"
-    assert scored.tolist() == [0.4]
-
-
 def groups_behind_components(count: int = 1500) -> tuple[Any, Any, Any, Any]:
     """Fifteen features for PCA, labels, groups, and fresh rows."""
     random = np.random.default_rng(11)
@@ -399,47 +330,3 @@ def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
         model.decide([[2.0]])
 
 
-def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
-    """Against all thresholds of a fine grid of mixtures, by brute force."""
-    x, y, group = people(300, seed=4)
-    slopes = np.zeros((2, 4, 2))
-    slopes[:, :, 1] = [[1.0, 0.8, -0.5, 0.0], [-1.0, 1.0, 0.0, 0.5]]
-    voters = affine(slopes, np.zeros((2, 2)))
-    rule = DecisionRate(x, group, tolerance=0.03)
-    problem = Problem(
-        objective=Supervised(x, y, "cross_entropy"),
-        requirements=[rule],
-        pricers=[TreePricer(LogisticRegression())],
-        layout=Layout.single(2),
-    )
-    mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
-    found = find_thresholds(MemberScores(mixture, CompiledProblem.from_problem(problem)), [rule])
-    assert found.is_kept
-    least = 1.0
-    for share in np.linspace(0, 1, 201):
-        score = x @ (share * slopes[0, :, 1] + (1 - share) * slopes[1, :, 1])
-        for threshold in np.append(np.sort(score) - 1e-9, np.inf):
-            decided = (score > threshold).astype(int)
-            if gap(decided, group) <= 0.03:
-                least = min(least, float((decided != y).mean()))
-    assert found.error <= least + 0.02
-    mixture.about["decisions"] = found.decider.record()
-    decided = mixture.decide(x)
-    assert gap(decided, group) <= 0.03
-    assert found.error == pytest.approx((decided != y).mean())
-
-
-def test_what_held_out_rows_contradict_is_said_of_listed_rows_alone() -> None:
-    inputs, labels, group = people(1500, seed=5)
-    rule = DecisionRate(inputs, group, tolerance=0.01)
-    tree = DecisionTreeClassifier(max_depth=9, min_samples_leaf=3, random_state=0)
-    model = ConstrainedClassifier(members=tree, random_state=0, validation_fraction=0.4)
-    with pytest.warns(FitWarning, match="likely violated on new ones"):
-        model.fit(inputs, labels, [rule])
-    (audit,) = model.audit_
-    assert audit.holds
-    assert audit.doubtful
-    known = audit.rates[-1].held_out
-    assert known is not None
-    assert known.low > 0.01 or known.high < -0.01
-    assert "holds (audited) on the listed rows; likely violated on new ones" in str(audit)
