@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+    from cg4ai.estimators.postprocess import postprocess
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certification import certify
@@ -55,6 +56,7 @@ else:
             "cg4ai.ensemble.saved": ["load"],
             "cg4ai.errors": ["Cg4aiError", "FitWarning"],
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
+            "cg4ai.estimators.postprocess": ["postprocess"],
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
             "cg4ai.proofs.certification": ["certify"],
@@ -117,6 +119,7 @@ else:
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "ConstrainedClassifier",
     "ConstrainedRegressor",
+    "postprocess",
     "Problem",
     "Objective",
     "Settings",

@@ -146,7 +146,9 @@ class _Making:
         self.mirrored = self.size == 2 and problem.shield is None and not problem.kept
         self.pricers = [one.for_decisions() for one in problem.pricers]
         self.folds = min(map(_folds_of, self.pricers))
-        self.spread = max(float((self.labels == one.column).std()) for one in rates)
+        # decisions vary as labels do; among those with one label as much as they can
+        own = [0.5 if one.of != "selection" else self._vary(one) for one in rates]
+        self.spread = max(own)
         self.targets = self._targets()
         self.fold_of = self._draw_folds()
         self.chosen = 0
@@ -185,6 +187,9 @@ class _Making:
                 "position that the column has behind it",
                 code="conflict",
             )
+
+    def _vary(self, rate: DecisionRate) -> float:
+        return float((self.labels == rate.column).std())
 
     def _draw_folds(self) -> IntArray:
         """(U,): inputs are dealt out evenly, of each class and group alike."""

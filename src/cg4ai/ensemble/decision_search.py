@@ -16,6 +16,8 @@ from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import expit
 
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate
@@ -24,9 +26,13 @@ KEPT = 1e-9  # rates are counts: by less nothing is missed
 NARROW = 1e-6  # of the size of scores: gaps no wider have no threshold
 AS_GOOD = 5e-4  # of all rows: how many more wrong decisions a wider gap may cost
 WIDTH = 1.5  # how far weights of groups are looked for at first, in weights of the classes
-ONE, TWO, MANY = 41, 13, 9  # values of each weight at first, where there are so many
+ONE, TWO, MANY = 41, 11, 9  # values of each weight at first, where there are so many
 FINEST = WIDTH / 256  # step of weights
 TRIALS = 80  # while one choice is improved, for each weight
+PRICED = 6  # times that prices are sought
+ROUNDED = 0.05  # of the mean cost of a decision: how far the corners of its dual are rounded
+MOST = 10.0  # of prices, in errors
+FURTHEST = 10.0  # of weights that prices ask for
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +192,9 @@ class DecisionSearch:
         fresh: tuple[ScoreTable, RateRows],
         bounds: Sequence[Array] = (),
         listed: tuple[ScoreTable, RateRows] | None = None,
+        trials: int = TRIALS,
     ) -> None:
+        self.trials = trials
         self.fresh = _Side(*fresh)
         self.listed = None if listed is None else _Side(*listed)
         self.bounds = list(bounds) or [fresh[1].bounds]
@@ -194,17 +202,45 @@ class DecisionSearch:
         two = fresh[0].base.shape[1] == 2
         self.classes = [1] if two else np.unique(fresh[1].columns).tolist()
         none = np.zeros(len(fresh[0].terms))
+        # a rule that nothing was looked at for is missed by more than any other
         worst = Choice(none, np.zeros(fresh[0].base.shape[1]), np.inf, np.inf)
         self.best = [worst for _ in self.bounds]
+        self.directions = np.zeros((0, len(none)))
 
     def run(self) -> list[Choice]:
-        """Coarsely, then each choice improved by ever smaller steps."""
+        """Coarsely by fresh scores alone, then each choice improved by ever smaller steps."""
+        worst, listed, self.listed = self.best, self.listed, None
         self._try_coarsely(len(self.best[0].values))
+        found, self.best, self.listed = self.best, worst, listed
+        for values in {one.values.tobytes(): one.values for one in found}.values():
+            self.look(values)
         for level in range(len(self.bounds)):
             self._improve(level)
         return self.best
 
+    def _try_prices(self) -> None:
+        """What is most accurate at prices of the rows, for prices that make decisions keep them.
+
+        Costs and gains of decisions are estimated from the scores, as a line in them: then a price
+        for each row gives weights, and the best prices solve a small convex program. Its bounds are
+        moved by what the estimate is wrong by.
+        """
+        one = self.classes[0]
+        guess = _Estimate(self.fresh, one)
+        self.directions = guess.directions
+        for bounds in self.bounds:
+            moved = bounds
+            for _ in range(PRICED):
+                prices = guess.find_prices(moved)
+                values = guess.convert(prices)
+                if values is None:
+                    break
+                self.look(values)
+                moved = bounds - guess.compute_bias(prices)
+
     def _try_coarsely(self, count: int) -> None:
+        if count:
+            self._try_prices()
         if count <= 2:
             steps = np.linspace(-WIDTH, WIDTH, {0: 1, 1: ONE, 2: TWO}[count])
             for values in product(*[steps] * count):
@@ -218,10 +254,10 @@ class DecisionSearch:
                 self.look(values)
 
     def _improve(self, level: int) -> None:
-        step, last = WIDTH / 8, TRIALS * len(self.best[level].values)
+        step, last = WIDTH / 8, self.trials * len(self.best[level].values)
         while step >= FINEST and last > 0:
             before = self.best[level]
-            for values in _moved(before.values, step):
+            for values in _moved(before.values, step, self.directions):
                 self.look(values)
                 last -= 1
             if self.best[level] is before:
@@ -286,11 +322,64 @@ class DecisionSearch:
         return found
 
 
-def _moved(values: Array, step: float) -> Iterator[Array]:
-    for number, sign in product(range(len(values)), (1, -1)):
-        more = values.copy()
-        more[number] += sign * step
-        yield more
+class _Estimate:
+    """What a decision for class `one` costs, and adds to each row, as a line in the leads."""
+
+    def __init__(self, side: _Side, one: int) -> None:
+        table, rows = side.table, side.rows
+        leads = [_lead_of(scores, one) for scores in (table.base, *(t.ahead for t in table.terms))]
+        self.known = np.stack([np.ones(len(leads[0])), *leads], axis=1)[side.free]
+        other = np.delete(side.costs, one, axis=1).min(1)
+        self.mine = rows.columns == one
+        self.gains = side.gains[self.mine]
+        wanted = np.concatenate([(side.costs[:, one] - other)[None], self.gains])
+        fitted = np.linalg.lstsq(self.known, wanted.T, rcond=None)[0].T
+        self.cost, self.slopes = fitted[0], fitted[1:]
+        self.fixed = side.fixed_values[self.mine]
+        self.unit = float(np.abs(self.known @ self.cost).mean()) or 1.0
+        sizes = np.linalg.norm(self.slopes[:, 2:], axis=1, keepdims=True)
+        ways = self.slopes[:, 2:] / np.where(sizes > 0, sizes, 1.0)
+        self.directions = ways[::2] if len(ways) > 1 else ways  # rows come in pairs of signs
+
+    def find_prices(self, bounds: Array) -> Array:
+        """(m,) of the rows: they maximise the Lagrangian's minimum, a little rounded."""
+        asked = bounds[self.mine] - self.fixed
+        costs, gains = self.known @ self.cost, self.known @ self.slopes.T
+        soft = ROUNDED * self.unit
+
+        def lacking(prices: Array) -> tuple[float, Array]:
+            worth = (gains @ prices - costs) / soft
+            value = soft * float(np.logaddexp(0.0, worth).sum()) - float(prices @ asked)
+            return value, gains.T @ expit(worth) - asked
+
+        start = np.zeros(len(asked))
+        limits = [(0.0, MOST)] * len(asked)
+        found = minimize(lacking, start, jac=True, method="L-BFGS-B", bounds=limits)
+        return np.asarray(found.x)
+
+    def convert(self, prices: Array) -> Array | None:
+        """Weights (k,) of the groups at these prices; None where the classes have none."""
+        line = prices @ self.slopes - self.cost
+        if line[1] <= 0:
+            return None
+        return np.asarray(np.clip(line[2:] / line[1], -FURTHEST, FURTHEST))
+
+    def compute_bias(self, prices: Array) -> Array:
+        """(m,) of all rows: what decisions at these prices really reach, beyond the estimate."""
+        decided = self.known @ (prices @ self.slopes - self.cost) > 0
+        found = np.zeros(len(self.mine))
+        found[self.mine] = (self.gains - self.slopes @ self.known.T) @ decided
+        return found
+
+
+def _lead_of(scores: Array, one: int) -> Array:
+    return np.asarray(scores[:, one] - np.delete(scores, one, axis=1).max(1))
+
+
+def _moved(values: Array, step: float, directions: Array) -> Iterator[Array]:
+    for way in (*np.eye(len(values)), *directions):
+        for sign in (1, -1):
+            yield values + sign * step * way
 
 
 def _running(values: Array) -> Array:

@@ -14,7 +14,8 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate
 
-TOLERANCES = (0.0, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+TOLERANCES = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+BRIEF = 16  # steps by which each point is improved, for each weight
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ class DecisionStudy:
                 for one in rates
             ]
             bounds.append(np.concatenate([one.rows(0).bounds for one in own]))
-        return DecisionSearch((self.table.take(kept), rows), bounds).run()
+        return DecisionSearch((self.table.take(kept), rows), bounds, trials=BRIEF).run()
 
     def _point(self, tolerance: float, decided: IntArray) -> FrontierPoint:
         gap, gap_error = 0.0, 0.0
