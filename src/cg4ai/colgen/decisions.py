@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,13 +31,17 @@ from cg4ai.ensemble.decision_search import (
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.frontier import DecisionStudy
 from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
 from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.equalities import CompletedMembers
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.protocols import Members, Pricer, PricingRequest
 from cg4ai.records import Array, Duals, IntArray
 from cg4ai.rules import DecisionRate
+from cg4ai.rules.equality import Completion
+from cg4ai.rules.rates import Cell
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import derive_seed
 
@@ -112,15 +115,26 @@ def find_small_groups(rates: Sequence[DecisionRate], spread: float, folds: int) 
 
 @dataclass(frozen=True, eq=False)
 class _Target:
-    """What scores of a group are trained on: inputs, and whether they belong to it (m,)."""
+    """What scores of groups are trained on: inputs, and the class of each (m,).
+
+    A joint one has `classes` of its own, of which those in `shown` are scores; else there are the
+    classes of the problem, and who belongs to the group is in that of the rule, `column`. `column`
+    is what its scores speak of in both.
+    """
 
     name: str
     inputs: Array
-    member: NDArray[np.bool_]
+    codes: IntArray
     place: IntArray  # of the inputs, among all
-    column: int  # the class of the rule
+    column: int
+    classes: int
+    shown: tuple[int, ...] = ()
     exact: int | None = None  # the feature that tells the group by itself
     blind: int | None = None  # the feature that the scores must not use
+
+    @property
+    def scores(self) -> int:
+        return len(self.shown) or 1
 
 
 class _Making:
@@ -128,7 +142,7 @@ class _Making:
 
     def __init__(self, run: RunState, rates: Sequence[DecisionRate]) -> None:
         self.run, self.rates = run, rates
-        problem = run.problem
+        self.problem = problem = run.problem
         objective = problem.stated.labelled or problem.objective
         assert isinstance(objective, Supervised)
         self.data = objective
@@ -149,32 +163,68 @@ class _Making:
         # decisions vary as labels do; among those with one label as much as they can
         own = [0.5 if one.of != "selection" else self._vary(one) for one in rates]
         self.spread = max(own)
-        self.targets = self._targets()
         self.fold_of = self._draw_folds()
         self.chosen = 0
+        self.targets: list[_Target] = []
+        self.known: dict[tuple[int, int], Members | None] = {}
 
     def _targets(self) -> list[_Target]:
-        """Every group but the first, with each label that a rule asks for."""
+        """What groups are told by: all at once where the pricer fits any classes, else each alone.
+
+        The first group is what the others leave.
+        """
+        free = self.problem.shield is None and not self.problem.kept
+        asked = [one for one in iterate_pricers(self.pricers[self.chosen]) if not one.inner_parts()]
+        joint = free and all(one.capabilities.any_classes for one in asked)
         found: dict[tuple[Any, ...], _Target] = {}
         for rate in self.rates:
-            place, feature = self.places[id(rate.points)], rate.group_feature
-            free = feature is not None and self.mirrored
+            feature, key = rate.group_feature, (id(rate.points), rate.groups.tobytes(), rate.column)
             if feature is not None:
                 self._check_feature(rate, feature)
-            groups = rate.groups
+            if len(rate.names) < 2:
+                continue
+            told = feature is not None and free
+            if told:
+                found[*key, "exact"] = self._joint(rate, None, exact=feature)
+            labels = None if rate.of == "selection" else rate.labels == rate.column
+            if told and labels is None:
+                continue
+            if joint:
+                hidden = feature if told else None
+                found[*key, labels is None] = self._joint(rate, labels, blind=hidden)
+                continue
             for cell in rate.cells():
-                if cell.group == rate.names[0]:
-                    continue
-                make = partial(_Target, inputs=rate.points, place=place, column=rate.column)
-                if free:
-                    key = (id(rate.points), groups.tobytes(), cell.group, feature, rate.column)
-                    name = f"group {cell.group!r}"
-                    found[key] = make(name, member=groups == cell.group, exact=feature)
-                if not free or cell.condition:
-                    key = (id(rate.points), cell.inputs.tobytes(), rate.column, free)
-                    name = f"group {cell.group!r}{cell.condition}"
-                    found[key] = make(name, member=cell.inputs, blind=feature if free else None)
+                if cell.group != rate.names[0]:
+                    found[*key, cell.inputs.tobytes()] = self._alone(rate, cell)
         return list(found.values())
+
+    def _joint(
+        self, rate: DecisionRate, labels: NDArray[np.bool_] | None, **features: int | None
+    ) -> _Target:
+        """Groups, each with either label where these are given."""
+        groups = np.unique(rate.groups, return_inverse=True)[1].astype(np.int64)
+        codes, count, first = groups, len(rate.names), 1
+        if labels is not None:
+            codes, count, first = 2 * groups + labels, 2 * count, 2
+        return _Target(
+            "groups",
+            rate.points,
+            codes,
+            self.places[id(rate.points)],
+            rate.column,
+            count,
+            tuple(range(first, count)),
+            **features,
+        )
+
+    def _alone(self, rate: DecisionRate, cell: Cell) -> _Target:
+        """One group, perhaps with one label, in the classes of the problem."""
+        often = np.bincount(self.labels, minlength=self.size).astype(np.float64)
+        often[rate.column] = -1
+        codes = np.where(cell.inputs, rate.column, int(often.argmax()))
+        name = f"group {cell.group!r}{cell.condition}"
+        place = self.places[id(rate.points)]
+        return _Target(name, rate.points, codes, place, rate.column, self.size)
 
     @staticmethod
     def _check_feature(rate: DecisionRate, feature: int) -> None:
@@ -196,9 +246,11 @@ class _Making:
         count = len(self.inputs)
         strata = np.zeros(count, np.int64)
         strata[self.own] = self.labels
-        for target in self.targets:
-            strata *= 2
-            np.maximum.at(strata, target.place, strata[target.place] + target.member)
+        for rate in self.rates:
+            groups = np.unique(rate.groups, return_inverse=True)[1]
+            strata *= len(rate.names)
+            own = self.places[id(rate.points)]
+            np.maximum.at(strata, own, strata[own] + groups)
         seed = derive_seed(self.run.settings.seed, 0, "folds of decisions")
         shuffled = np.random.default_rng(seed).permutation(count)
         shuffled = shuffled[np.argsort(strata[shuffled], kind="stable")]
@@ -217,14 +269,27 @@ class _Making:
                 code="unsupported",
             )
         base, self.chosen = min(known, key=lambda one: self._loss(one[0]))
+        self.targets = self._targets()
         terms = []
         for target in self.targets:
             ahead = self._cross(self.chosen, target)
+            against = None
+            if not target.shown and not self.mirrored:
+                against = self._cross(self.chosen, target, -1)
             assert ahead is not None
-            against = ahead[:, ::-1] if self.mirrored else self._cross(self.chosen, target, -1)
-            assert against is not None
-            terms.append(Term(target.name, ahead, against))
+            terms += self._terms(target, ahead, against)
         return ScoreTable(base, tuple(terms), self._costs(), self._forced([]))
+
+    def _terms(self, target: _Target, ahead: Array, against: Array | None) -> list[Term]:
+        """The scores of what a target's models say."""
+        if not target.shown:
+            return [Term(target.name, ahead, ahead[:, ::-1] if against is None else against)]
+        found = []
+        for one in target.shown:
+            scores = np.zeros((len(ahead), self.size))
+            scores[:, target.column] = ahead[:, one]
+            found.append(Term(f"{target.name} {one}", scores, -scores))
+        return found
 
     def _loss(self, scores: Array) -> float:
         outputs = torch.as_tensor(scores[self.own])
@@ -234,7 +299,8 @@ class _Making:
     def _cross(self, pricer: int, target: _Target | None, sign: int = 1) -> Array | None:
         if target is not None and target.exact is not None:
             return self._answers(self._train(pricer, target, sign, None), self.inputs)
-        scores = np.zeros((len(self.inputs), self.size))
+        size = self.size if target is None else target.classes
+        scores = np.zeros((len(self.inputs), size))
         for fold in range(self.folds):
             made = self._train(pricer, target, sign, fold)
             if made is None:
@@ -246,41 +312,57 @@ class _Making:
     def whole(self) -> ScoreTable:
         """Scores at listed inputs by the models that may decide, each for and against its group."""
         self.base = self._train(self.chosen, None, 1, None)
-        self.known: dict[tuple[int, int], Members | None] = {}
-        signs = (1,) if self.mirrored else (1, -1)
+        terms: list[Term] = []
         for number, target in enumerate(self.targets):
-            for sign in signs:
-                self.known[number, sign] = self._train(self.chosen, target, sign, None)
-        terms = []
-        for number, target in enumerate(self.targets):
-            ahead = self._answers(self.known[number, 1], self.inputs)
-            against = ahead[:, ::-1]
-            if not self.mirrored:
-                against = self._answers(self.known[number, -1], self.inputs)
-            terms.append(Term(target.name, ahead, against))
+            made = [self._get(number, 1)]
+            if not target.shown and not self.mirrored:
+                made.append(self._get(number, -1))
+            ahead, *against = [self._answers(one, self.inputs) for one in made]
+            terms += self._terms(target, ahead, against[0] if against else None)
         used = [self.base, *self.known.values()] if self.agreement else []
         base = self._answers(self.base, self.inputs)
         return ScoreTable(base, tuple(terms), self._costs(), self._forced(used))
+
+    def _get(self, number: int, sign: int) -> Members:
+        if (number, sign) not in self.known:
+            target = self.targets[number]
+            self.known[number, sign] = self._train(self.chosen, target, sign, None)
+        found = self.known[number, sign]
+        assert found is not None
+        return found
 
     def final(self, values: Array) -> tuple[list[tuple[Members, float]], ScoreTable]:
         """The members that decide with these weights, and their scores at all inputs."""
         assert self.base is not None
         base = self._answers(self.base, self.inputs)
-        members = [(self.base, 1.0)]
-        terms = []
-        for number, (target, value) in enumerate(zip(self.targets, values, strict=True)):
-            scores = np.zeros_like(base)
-            if value:
-                sign = 1 if value > 0 else -1
-                if (number, sign) not in self.known:
-                    self.known[number, sign] = self._train(self.chosen, target, sign, None)
-                one = self.known[number, sign]
-                assert one is not None
-                members.append((one, abs(float(value))))
-                scores = self._answers(one, self.inputs)
-            terms.append(Term(target.name, scores, scores))
+        members, terms, start = [(self.base, 1.0)], [], 0
+        for number, target in enumerate(self.targets):
+            own = values[start : start + target.scores]
+            start += target.scores
+            if target.shown:
+                basis = np.zeros((self.size, target.classes))
+                basis[target.column, list(target.shown)] = own
+                made = [(self._weigh(self._get(number, 1), basis), 1.0)] if own.any() else []
+                scores = [self._answers(one, self.inputs) for one, _ in made]
+                # all of its weights are in the one member
+                zero = np.zeros_like(base)
+                first = own[0] or 1.0
+                shown = [scores[0] / abs(first) if scores else zero] + [zero] * (len(own) - 1)
+            else:
+                sign = 1 if own[0] > 0 else -1
+                made = [(self._get(number, sign), abs(float(own[0])))] if own[0] else []
+                shown = [self._answers(one, self.inputs) for one, _ in made] or [np.zeros_like(base)]
+            members += made
+            terms += [Term(target.name, one, one) for one in shown]
         forced = self._forced([one for one, _ in members]) if self.agreement else self._forced([])
         return members, ScoreTable(base, tuple(terms), self._costs(), forced)
+
+    @staticmethod
+    def _weigh(members: Members, basis: Array) -> Members:
+        """Outputs (r,) as sums of those of members, with these weights (r, classes)."""
+        size = len(basis)
+        still = Completion(np.zeros(size), np.zeros((size, members.input_size)), basis)
+        return CompletedMembers(members, still)
 
     def join(
         self, ensemble: Ensemble, members: list[tuple[Members, float]], choice: Choice
@@ -303,7 +385,7 @@ class _Making:
 
     def _constants(self) -> Members:
         """A member for each class that says so everywhere, as far as other rules let it."""
-        made: Members = self.run.problem.start[0][0]
+        made: Members = self.problem.start[0][0]
         return made.to(self.run.settings.device)
 
     def _forced(self, members: Sequence[Members | None]) -> IntArray:
@@ -347,14 +429,18 @@ class _Making:
             weights = self.data.sample_weight
         else:
             inputs, place, weights = target.inputs, target.place, None
-            labels = self._coded(target, sign)
+            labels = target.codes
+            if sign < 0:  # the two classes that there are change places
+                low, high = np.unique(labels)[[0, -1]]
+                labels = low + high - labels
         kept = np.ones(len(labels), bool) if fold is None else self.fold_of[place] != fold
         inputs, labels = inputs[kept], labels[kept]
         weights = None if weights is None else weights[kept]
+        size = self.size if target is None else target.classes
         if len(np.unique(labels)) < 2:
-            return ConstantMembers(np.eye(self.size)[labels[:1]], inputs.shape[1])
+            return ConstantMembers(np.eye(size)[labels[:1]], inputs.shape[1])
         if target is not None and target.exact is not None:
-            return self._indicator(target.exact, inputs, labels)
+            return self._indicator(target.exact, inputs, labels, size)
         what = "classes" if target is None else f"{target.name} {sign}"
         seed = derive_seed(self.run.settings.seed, 0, f"scores for decisions: {what} {fold}")
         if target is not None and target.blind is not None:
@@ -362,7 +448,7 @@ class _Making:
             inputs = inputs.copy()
             column = inputs[:, target.blind]
             inputs[:, target.blind] = np.random.default_rng(seed).permutation(column)
-        layout = self.run.problem.layout
+        layout = self.problem.layout if size == self.size else Layout.single(size)
         request = PricingRequest(
             iteration=0,
             seed=seed,
@@ -376,21 +462,15 @@ class _Making:
         )
         return self.pricers[pricer].price(request).members
 
-    def _coded(self, target: _Target, sign: int) -> IntArray:
-        """The class of the rule for who belongs to the group; another for who does not."""
-        member = target.member if sign > 0 else ~target.member
-        often = np.bincount(self.labels, minlength=self.size).astype(np.float64)
-        often[target.column] = -1
-        return np.where(member, target.column, int(often.argmax()))
-
-    def _indicator(self, feature: int, inputs: Array, labels: IntArray) -> Members:
+    @staticmethod
+    def _indicator(feature: int, inputs: Array, labels: IntArray, size: int) -> Members:
         """A tree that reads the group from its feature."""
         from sklearn.tree import DecisionTreeClassifier
 
         alone = np.zeros_like(inputs)
         alone[:, feature] = inputs[:, feature]
         tree = DecisionTreeClassifier(random_state=0).fit(alone, labels)
-        return from_sklearn(tree, classes=self.size)
+        return from_sklearn(tree, classes=size)
 
 
 def _folds_of(pricer: Pricer) -> int:

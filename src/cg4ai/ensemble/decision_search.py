@@ -29,9 +29,10 @@ WIDTH = 1.5  # how far weights of groups are looked for at first, in weights of 
 ONE, TWO, MANY = 41, 11, 9  # values of each weight at first, where there are so many
 FINEST = WIDTH / 256  # step of weights
 TRIALS = 80  # while one choice is improved, for each weight
-PRICED = 6  # times that prices are sought
+PRICED = 10  # times that prices are sought
 ROUNDED = 0.05  # of the mean cost of a decision: how far the corners of its dual are rounded
-MOST = 10.0  # of prices, in errors
+MOST = 1.0  # of prices, in errors per rate
+SHRUNK = 0.01  # of the variance of scores, added to it
 FURTHEST = 10.0  # of weights that prices ask for
 
 
@@ -229,14 +230,14 @@ class DecisionSearch:
         guess = _Estimate(self.fresh, one)
         self.directions = guess.directions
         for bounds in self.bounds:
-            moved = bounds
+            bias = np.zeros(len(bounds))
             for _ in range(PRICED):
-                prices = guess.find_prices(moved)
+                prices = guess.find_prices(bounds - bias)
                 values = guess.convert(prices)
                 if values is None:
                     break
                 self.look(values)
-                moved = bounds - guess.compute_bias(prices)
+                bias = (bias + guess.compute_bias(prices)) / 2  # all at once it would swing
 
     def _try_coarsely(self, count: int) -> None:
         if count:
@@ -332,9 +333,10 @@ class _Estimate:
         other = np.delete(side.costs, one, axis=1).min(1)
         self.mine = rows.columns == one
         self.gains = side.gains[self.mine]
-        wanted = np.concatenate([(side.costs[:, one] - other)[None], self.gains])
-        fitted = np.linalg.lstsq(self.known, wanted.T, rcond=None)[0].T
-        self.cost, self.slopes = fitted[0], fitted[1:]
+        # errors depend on the scores of the classes alone, as far as these are chances
+        self.cost = np.zeros(self.known.shape[1])
+        self.cost[:2] = _fit(self.known[:, :2], (side.costs[:, one] - other)[None])[0]
+        self.slopes = _fit(self.known, self.gains)
         self.fixed = side.fixed_values[self.mine]
         self.unit = float(np.abs(self.known @ self.cost).mean()) or 1.0
         sizes = np.linalg.norm(self.slopes[:, 2:], axis=1, keepdims=True)
@@ -370,6 +372,19 @@ class _Estimate:
         found = np.zeros(len(self.mine))
         found[self.mine] = (self.gains - self.slopes @ self.known.T) @ decided
         return found
+
+
+def _fit(known: Array, wanted: Array) -> Array:
+    """(m, k): lines in the known (U, k), the first of which is 1, for wanted (m, U); shrunk.
+
+    Scores of groups are nearly sums of others, so that lines without shrinking would be any.
+    """
+    spread = known.std(0)
+    spread[0] = 0.0
+    shrink = len(known) * SHRUNK * np.diag(np.where(spread > 0, spread**2, spread[0] + 1e-300))
+    shrink[0, 0] = 0.0
+    found: Array = np.linalg.lstsq(known.T @ known + shrink, known.T @ wanted.T, rcond=None)[0].T
+    return found
 
 
 def _lead_of(scores: Array, one: int) -> Array:

@@ -129,24 +129,25 @@ def _choose(
     folds = _draw_folds(labels, asked)
     base = _two_columns(_lead(_probabilities(model, table)))
     terms, scorers = [], []
-    for cell in asked.cells():
-        if cell.group == asked.names[0]:
-            continue
-        name = f"group {cell.group!r}{cell.condition}"
-        if place is not None:
-            reader = _Reader(place, cell.group)
-            if not any(isinstance(one, _Reader) and one.group == cell.group for one in scorers):
-                scorers.append(reader)
-                terms.append(_term(name, reader(table)))
-            if not cell.condition:
-                continue
+    if place is not None:
+        for group in asked.names[1:]:
+            reader = _Reader(place, group)
+            scorers.append(reader)
+            terms.append(_term(f"group {group!r}", reader(table)))
+    if place is None or asked.of != "selection":
         inputs = table if place is None else _shuffled(table, place)
-        scores = np.zeros(len(labels))
+        groups = np.unique(asked.groups, return_inverse=True)[1].astype(np.int64)
+        codes = groups if asked.of == "selection" else 2 * groups + labels
+        shown = range(1 if asked.of == "selection" else 2, int(codes.max()) + 1)
+        chances = np.zeros((len(labels), int(codes.max()) + 1))
         for fold in range(FOLDS):
-            made = clone(model).fit(_rows(inputs, folds != fold), cell.inputs[folds != fold])
-            scores[folds == fold] = _lead(_probabilities(made, _rows(table, folds == fold)))
-        terms.append(_term(name, scores))
-        scorers.append(_Learnt(clone(model).fit(inputs, cell.inputs)))
+            made = clone(model).fit(_rows(inputs, folds != fold), codes[folds != fold])
+            here = np.flatnonzero(folds == fold)
+            chances[np.ix_(here, made.classes_)] = made.predict_proba(_rows(table, folds == fold))
+        whole = clone(model).fit(inputs, codes)
+        for code in shown:
+            terms.append(_term(f"group and label {code}", chances[:, code]))
+            scorers.append(_Learnt(whole, code))
     costs = np.full((len(labels), 2), 1 / len(labels))
     costs[np.arange(len(labels)), labels] = 0.0
     scored = ScoreTable(base, tuple(terms), costs, np.full(len(labels), -1))
@@ -189,12 +190,13 @@ class _Reader:
 
 @dataclass(frozen=True)
 class _Learnt:
-    """How sure a clone of the model is that a row belongs to a group."""
+    """How sure a clone of the model is that a row belongs to a group, with one label or any."""
 
     model: Any
+    code: int
 
     def __call__(self, X: Any) -> Array:
-        return _lead(_probabilities(self.model, X))
+        return np.asarray(_probabilities(self.model, X)[:, list(self.model.classes_).index(self.code)])
 
 
 def _term(name: str, lead: Array) -> Term:
