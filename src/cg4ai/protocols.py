@@ -466,7 +466,7 @@ class Pricer(Protocol):
         ...
 
     def for_decisions(self) -> Pricer:
-        """The same for scores that decide: trained on the labels of the request and on no others."""
+        """The same for scores that decide: trained on the labels of the request and no others."""
         ...
 
     def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:

@@ -10,7 +10,7 @@ join the ensemble without weight in the mixture: scores stay what all other rule
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -55,7 +55,7 @@ BREAKING = 1e-6  # weight of the constants that keep members from agreeing where
 
 @dataclass(frozen=True, slots=True)
 class DecidingEnsemble:
-    """The ensemble with the members that decide, what they were chosen by, and what is to be said."""
+    """The ensemble with the members that decide, what they were chosen by, what is to be said."""
 
     ensemble: Ensemble
     study: DecisionStudy
@@ -71,7 +71,11 @@ def choose_decisions(run: RunState, ensemble: Ensemble) -> DecidingEnsemble:
     stricter = [one.tighten(made.spread) for one in rates]
     fresh = made.cross_fit()
     places, count = made.places, len(made.inputs)
-    rows = RateRows.of(stricter, {id(b.points): places[id(a.points)] for a, b in zip(rates, stricter, strict=True)}, count)
+    rows = RateRows.of(
+        stricter,
+        {id(b.points): places[id(a.points)] for a, b in zip(rates, stricter, strict=True)},
+        count,
+    )
     asked = RateRows.of(rates, places, count)
     listed = made.whole()
     search = DecisionSearch((fresh, rows), listed=(listed, asked))
@@ -107,8 +111,8 @@ def find_small_groups(rates: Sequence[DecisionRate], spread: float, folds: int) 
         if error > rate.tolerance:
             found.append(
                 f"{rate.name}: groups too small for the tolerance {rate.tolerance:g}: with "
-                f"{least.count} rows in group {least.group!r}{least.condition} a gap has a standard "
-                f"error of {error:.2g}, so that new rows may miss it by as much"
+                f"{least.count} rows in group {least.group!r}{least.condition} a gap has a "
+                f"standard error of {error:.2g}, so that new rows may miss it by as much"
             )
     return found
 
@@ -351,7 +355,9 @@ class _Making:
             else:
                 sign = 1 if own[0] > 0 else -1
                 made = [(self._get(number, sign), abs(float(own[0])))] if own[0] else []
-                shown = [self._answers(one, self.inputs) for one, _ in made] or [np.zeros_like(base)]
+                shown = [self._answers(one, self.inputs) for one, _ in made] or [
+                    np.zeros_like(base)
+                ]
             members += made
             terms += [Term(target.name, one, one) for one in shown]
         forced = self._forced([one for one, _ in members]) if self.agreement else self._forced([])
@@ -371,9 +377,7 @@ class _Making:
         if self.agreement:
             members = [*members, (self._constants(), BREAKING)]
         total = sum(weight for _, weight in members)
-        parts = [
-            Part(one, np.zeros(len(one), np.int64), np.zeros(len(one))) for one, _ in members
-        ]
+        parts = [Part(one, np.zeros(len(one), np.int64), np.zeros(len(one))) for one, _ in members]
         weights = [np.zeros(sum(len(part.weights) for part in ensemble.parts))]
         weights += [np.full(len(one), weight / total / len(one)) for one, weight in members]
         decider = Decider(np.concatenate(weights), choice.offsets / total, self.agreement)

@@ -43,7 +43,9 @@ def set_decisions_apart(problem: CompiledProblem) -> CompiledProblem:
 
 def decides_by_agreement(problem: CompiledProblem) -> bool:
     """Whether rules that every member keeps may say which class is decided for."""
-    return any(isinstance(one.region, Region) or isinstance(one, OutputRule) for one in problem.asked)
+    return any(
+        isinstance(one.region, Region) or isinstance(one, OutputRule) for one in problem.asked
+    )
 
 
 def _check(problem: CompiledProblem, rule: Requirement) -> None:

@@ -73,9 +73,7 @@ class ScoreTable:
 
     def take(self, chosen: NDArray[np.bool_]) -> ScoreTable:
         """At some of the inputs."""
-        terms = tuple(
-            Term(one.name, one.ahead[chosen], one.against[chosen]) for one in self.terms
-        )
+        terms = tuple(Term(one.name, one.ahead[chosen], one.against[chosen]) for one in self.terms)
         return ScoreTable(self.base[chosen], terms, self.costs[chosen], self.forced[chosen])
 
 
@@ -244,8 +242,8 @@ class DecisionSearch:
             self._try_prices()
         if count <= 2:
             steps = np.linspace(-WIDTH, WIDTH, {0: 1, 1: ONE, 2: TWO}[count])
-            for values in product(*[steps] * count):
-                self.look(np.array(values))
+            for found in product(*[steps] * count):
+                self.look(np.array(found))
             return
         self.look(np.zeros(count))
         for number, value in product(range(count), np.linspace(-WIDTH, WIDTH, MANY)):
@@ -319,7 +317,9 @@ class DecisionSearch:
             cut = int(np.argmax(np.where(good & ~far, gap, -np.inf)))
             offsets = found.offsets.copy()
             offsets[one] = -at[cut]
-            found = replace(found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut]))
+            found = replace(
+                found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut])
+            )
         return found
 
 
@@ -381,10 +381,9 @@ def _fit(known: Array, wanted: Array) -> Array:
     """
     spread = known.std(0)
     spread[0] = 0.0
-    shrink = len(known) * SHRUNK * np.diag(np.where(spread > 0, spread**2, spread[0] + 1e-300))
-    shrink[0, 0] = 0.0
-    found: Array = np.linalg.lstsq(known.T @ known + shrink, known.T @ wanted.T, rcond=None)[0].T
-    return found
+    shrink = len(known) * SHRUNK * np.diag(spread**2)
+    found = np.linalg.lstsq(known.T @ known + shrink, known.T @ wanted.T, rcond=None)[0]
+    return np.asarray(found.T, np.float64)
 
 
 def _lead_of(scores: Array, one: int) -> Array:

@@ -121,9 +121,7 @@ class DecisionStudy:
                 "a frontier varies the tolerance between groups, and no rule on decisions has one",
                 code="unsupported",
             )
-        asked = arrays.as_numbers(
-            TOLERANCES if tolerances is None else tolerances, "tolerances"
-        )
+        asked = arrays.as_numbers(TOLERANCES if tolerances is None else tolerances, "tolerances")
         if asked.ndim != 1 or not len(asked) or (asked < 0).any() or (asked > 1).any():
             raise InvalidInput(
                 "tolerances must be one or more numbers between 0 and 1", code="range"

@@ -420,8 +420,8 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Learn
     was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
     begin at random, too: where rules bind noise, those that began from the plain members predicted
     new rows worse. Not where batches are drawn of many rows: those that are there are trained on,
-    with rules and without, those of least loss first. The heaviest would not do: just bound, a rule may leave most weight to a constant
-    or a line, which have no hidden layer to train.
+    with rules and without, those of least loss first. The heaviest would not do: just bound, a
+    rule may leave most weight to a constant or a line, which have no hidden layer to train.
     """
     recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ from cg4ai.errors import FitWarning, InvalidInput, SmallGroups
 from cg4ai.records import Array, IntArray
 from cg4ai.rules import DecisionRate
 from cg4ai.rules.requirement import find_position
+
 
 class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A fitted classifier of two classes that decides under a rule; made by `postprocess`.
@@ -69,7 +71,8 @@ class PostprocessedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def frontier(self, tolerances: Any = None) -> Frontier:
         """Accuracy against the gap for these tolerances, on rows that chose nothing."""
         check_is_fitted(self)
-        return self.study_.frontier(tolerances)
+        study: DecisionStudy = self.study_
+        return study.frontier(tolerances)
 
 
 def postprocess(
@@ -83,8 +86,8 @@ def postprocess(
 
     X, y are labelled rows that the model was not trained on, those that the rule lists in the same
     order; left out, they are the rule's inputs and labels. By the model's scores there decisions
-    are chosen. The rule's groups are needed here only: clones of the model learn, cross-fitted, what
-    the features tell of them. With its `group_feature` decisions use the group itself.
+    are chosen. The rule's groups are needed here only: clones of the model learn, cross-fitted,
+    what the features tell of them. With its `group_feature` decisions use the group itself.
     """
     if not isinstance(rule, DecisionRate):
         raise InvalidInput(
@@ -128,7 +131,8 @@ def _choose(
     small = find_small_groups([asked], spread, FOLDS)
     folds = _draw_folds(labels, asked)
     base = _two_columns(_lead(_probabilities(model, table)))
-    terms, scorers = [], []
+    terms: list[Term] = []
+    scorers: list[Callable[[Any], Array]] = []
     if place is not None:
         for group in asked.names[1:]:
             reader = _Reader(place, group)
@@ -196,7 +200,9 @@ class _Learnt:
     code: int
 
     def __call__(self, X: Any) -> Array:
-        return np.asarray(_probabilities(self.model, X)[:, list(self.model.classes_).index(self.code)])
+        return np.asarray(
+            _probabilities(self.model, X)[:, list(self.model.classes_).index(self.code)]
+        )
 
 
 def _term(name: str, lead: Array) -> Term:

@@ -245,6 +245,7 @@ class ScaledLogistic(LogisticRegression):  # type: ignore[misc]
         middle, spread = inputs.mean(0), inputs.std(0)
         spread = np.where(spread > 0, spread, 1.0)
         super().fit((inputs - middle) / spread, y, sample_weight)
-        self.coef_ = self.coef_ / spread
-        self.intercept_ = self.intercept_ - self.coef_ @ middle
+        slopes: Any = getattr(self, "coef_") / spread  # noqa: B009 - scikit-learn has no types
+        self.coef_: Any = slopes
+        self.intercept_: Any = getattr(self, "intercept_") - slopes @ middle  # noqa: B009
         return self

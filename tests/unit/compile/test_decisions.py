@@ -1,4 +1,4 @@
-"""Rules on decisions: kept at listed inputs and on new ones, beside other rules, by row and batch."""
+"""Rules on decisions: kept at listed inputs and new ones, beside other rules, in any batch."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sklearn.tree import DecisionTreeClassifier
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, load, solve
 from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.data import fit_with_requirements
-from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.decision_search import DecisionSearch, RateRows, ScoreTable, Term
+from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import FitWarning, InvalidInput, SmallGroups
 from cg4ai.layout import Layout
 from cg4ai.members import affine
@@ -113,12 +113,12 @@ def test_rates_are_stated_with_intervals_where_models_were_not_trained() -> None
 def test_many_classes_and_labels_that_are_not_positions() -> None:
     random = np.random.default_rng(1)
     labels = np.array([3, 5, 9])[np.digitize(X[:, 0] + 0.5 * random.normal(size=len(X)), [0, 1])]
-    rule = DecisionRate(X, G, tolerance=0.05, of="true positive", labels=labels, output=2)
+    rule = DecisionRate(X, G, tolerance=0.08, of="true positive", labels=labels, output=2)
     model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
     decided = model.fit(X, labels, [rule]).predict(X)
     assert set(np.unique(decided)) <= {3, 5, 9}
     of_class = labels == 9
-    assert gap((decided == 9)[of_class], G[of_class]) <= 0.05 + 1e-9
+    assert gap((decided == 9)[of_class], G[of_class]) <= 0.08 + 1e-9
 
 
 def test_bounds_on_selection_rates() -> None:
@@ -400,5 +400,3 @@ def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
     model.about["decisions"] = record
     with raises(InvalidInput, "bad-file", "decides"):
         model.decide([[2.0]])
-
-

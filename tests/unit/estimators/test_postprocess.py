@@ -67,9 +67,7 @@ def test_a_known_group_has_a_threshold_of_its_own() -> None:
     model = make_pipeline(encoded, LogisticRegression()).fit(frame(X, G), Y)
     table = frame(LATE, LATE_G)
     for of, tolerance in (("selection", 0.05), ("equalised odds", 0.08)):
-        rule = DecisionRate(
-            table, tolerance=tolerance, of=of, labels=LATE_Y, group_feature="sex"
-        )
+        rule = DecisionRate(table, tolerance=tolerance, of=of, labels=LATE_Y, group_feature="sex")
         fair = cg4ai.postprocess(model, rule, table)
         decided = fair.predict(frame(NEW, NEW_G))
         kept = [np.ones(len(NEW), bool)] if of == "selection" else [NEW_Y == "yes", NEW_Y == "no"]
