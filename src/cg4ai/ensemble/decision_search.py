@@ -207,12 +207,8 @@ class DecisionSearch:
         self.directions = np.zeros((0, len(none)))
 
     def run(self) -> list[Choice]:
-        """Coarsely by fresh scores alone, then each choice improved by ever smaller steps."""
-        worst, listed, self.listed = self.best, self.listed, None
+        """Coarsely, then each choice improved by ever smaller steps."""
         self._try_coarsely(len(self.best[0].values))
-        found, self.best, self.listed = self.best, worst, listed
-        for values in {one.values.tobytes(): one.values for one in found}.values():
-            self.look(values)
         for level in range(len(self.bounds)):
             self._improve(level)
         return self.best

@@ -47,6 +47,7 @@ BOOSTED_QUANTILES = (
 # of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
 ROWS_FOR_BOOSTING = 500
 TREES = 300  # of the one boosted model of "auto" with many classes, together
+MANY_DECIDED = 10_000  # rows from which boosted trees that decide have more leaves
 REFINING = 0.25  # of the steps of new modules, half that of networks: to train on under rules
 
 
@@ -309,13 +310,17 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
 def _quick(task: LearningTask, jobs: int | None) -> list[Pricer]:
     """Where rules are about decisions alone: a line and boosted trees, which cross-fit in seconds.
 
-    Decisions take the one that predicts rows better that it was not trained on.
+    Decisions take the one that predicts rows better that it was not trained on. Trees are small
+    where there are few rows: what they know of these by heart is at odds with new ones.
     """
     from cg4ai.colgen.pricing.trees import TreePricer
 
     line = ScaledLogistic(max_iter=500)
     boosted = HistGradientBoostingClassifier(
-        max_iter=60, max_leaf_nodes=8, min_samples_leaf=20, early_stopping=False
+        max_iter=60,
+        max_leaf_nodes=4 if len(task.inputs) < MANY_DECIDED else 8,
+        min_samples_leaf=20,
+        early_stopping=False,
     )
     once = OneTimePricer(TreePricer(boosted, scales=(1.0,), n_jobs=jobs))
     return [once] if np.isnan(task.inputs).any() else [TreePricer(line, scales=(1.0,)), once]

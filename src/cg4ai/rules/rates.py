@@ -73,6 +73,7 @@ class GroupRates(MultiInputRule):
     score: ClassVar[str]
     possible: ClassVar[tuple[float, float]] = (-np.inf, np.inf)  # what a rate can be
     errors: ClassVar[float] = 1.0  # standard errors that the margin "auto" is
+    chance: ClassVar[float] = 0.0  # standard errors below which no margin brings a tolerance
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,12 +215,14 @@ class GroupRates(MultiInputRule):
         """The rule to train by: stricter by its margin, so that it holds at new inputs as well.
 
         "auto" is `errors` standard errors of what is bound, for scores whose standard deviation is
-        `spread`, but at most half of the tolerance, or of the room between the ends.
+        `spread`, but at most half of the tolerance, or of the room between the ends. Of decisions
+        none leaves less than half an error: closer is chance, and costs accuracy.
         """
         changes: dict[str, Any] = {"margin": 0.0}
         if self.tolerance is not None:
             error = self.compute_error_of_gaps(spread)
-            changes["tolerance"] = self.tolerance - self._margin(error, self.tolerance / 2)
+            most = min(self.tolerance / 2, max(0.0, self.tolerance - self.chance * error))
+            changes["tolerance"] = self.tolerance - self._margin(error, most)
         error = max(spread / np.sqrt(cell.count) for cell in self.cells())
         least, largest = self.possible
         low, high = self.low, self.high
@@ -297,7 +300,7 @@ class DecisionRate(GroupRates):
     The listed inputs stand for new ones: rates are bound where models were not trained, by
     cross-fitting, as well as at the listed inputs. `margin` makes the rule stricter while decisions
     are chosen, by at most half of the tolerance: a number, or "auto", 1.645 standard errors of a
-    gap between groups of these sizes. Where one error exceeds the tolerance, `fit` warns
+    gap between groups of these sizes, to no less than half of one. Where one error exceeds the tolerance, `fit` warns
     (`cg4ai.errors.SmallGroups`).
 
     `groups` are needed in training only; decisions then use what the features tell of them. With
@@ -318,6 +321,7 @@ class DecisionRate(GroupRates):
     ends = ("at_least", "at_most")
     possible = (0.0, 1.0)
     errors = 1.645
+    chance = 0.5
     score = "decisions for class {}"
 
     def __post_init__(self) -> None:
