@@ -353,8 +353,9 @@ def write(target: Path, outcomes: Sequence[Outcome], tasks: Sequence[Task]) -> N
         "the other half of the rows of real ones. Allowed: the tolerance and one standard error of "
         "a gap between groups of the training size. At equal gap: the accuracy of "
         "ExponentiatedGradient and ThresholdOptimizer (logistic regression) with bounds of "
-        f"{', '.join(map(str, SHARES))} times the tolerance, and of no rule, "
-        "interpolated at ours' mean fresh gap; beyond their gaps that of the nearest. Alone, batches: decisions of "
+        f"{', '.join(map(str, SHARES))} times the tolerance, "
+        "and of no rule, interpolated at ours' mean fresh gap; beyond their gaps that of "
+        "the nearest. Alone, batches: decisions of "
         f"{ALONE} rows one by one, and of all in batches of 777, that differ; float32: share of "
         "rows decided otherwise when they are rounded. Seconds are processor time of one core.",
         "",

@@ -300,8 +300,8 @@ class DecisionRate(GroupRates):
     The listed inputs stand for new ones: rates are bound where models were not trained, by
     cross-fitting, as well as at the listed inputs. `margin` makes the rule stricter while decisions
     are chosen, by at most half of the tolerance: a number, or "auto", 1.645 standard errors of a
-    gap between groups of these sizes, to no less than half of one. Where one error exceeds the tolerance, `fit` warns
-    (`cg4ai.errors.SmallGroups`).
+    gap between groups of these sizes, to no less than half of one. Where one
+    error exceeds the tolerance, `fit` warns (`cg4ai.errors.SmallGroups`).
 
     `groups` are needed in training only; decisions then use what the features tell of them. With
     `group_feature`, the column of the inputs (name or position) that holds the group, decisions use
