@@ -39,8 +39,12 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
+<<<<<<< HEAD
     from cg4ai.fitted_models.audit import audit_model
     from cg4ai.fitted_models.repairing import repair
+=======
+    from cg4ai.estimators.postprocess import postprocess
+>>>>>>> h-decisions
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certification import certify
@@ -58,8 +62,12 @@ else:
             "cg4ai.ensemble.saved": ["load"],
             "cg4ai.errors": ["Cg4aiError", "FitWarning"],
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
+<<<<<<< HEAD
             "cg4ai.fitted_models.audit": ["audit_model"],
             "cg4ai.fitted_models.repairing": ["repair"],
+=======
+            "cg4ai.estimators.postprocess": ["postprocess"],
+>>>>>>> h-decisions
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
             "cg4ai.proofs.certification": ["certify"],
@@ -123,6 +131,7 @@ else:
 __all__ = [  # noqa: RUF022 - grouped as the documentation is
     "ConstrainedClassifier",
     "ConstrainedRegressor",
+    "postprocess",
     "Problem",
     "Objective",
     "Settings",

@@ -23,6 +23,7 @@ __all__ = [
     "MissingFactory",
     "OutsideRegion",
     "RunFolderError",
+    "SmallGroups",
     "SolverFailure",
     "TimeIsOver",
     "check_names",
@@ -55,6 +56,7 @@ CODES = {
     "outside": "inputs lie outside the region or the set",
     "range": "a number is below or above its limits",
     "rejected": "a certificate could not be verified",
+    "small-groups": "groups hold too few rows for the tolerance that is asked",
     "shape": "sizes or numbers of dimensions do not match",
     "solver-status": "a solver ended without an answer",
     "time-limit": "a time limit ended a step that cannot be cut short",
@@ -133,6 +135,12 @@ class FitWarning(UserWarning):
 
     A requirement is violated, a limit ended training early, or a constant predicts as well.
     """
+
+
+class SmallGroups(FitWarning):
+    """Groups hold too few rows for the tolerance of a rule on decisions to be kept on new ones."""
+
+    code = "small-groups"
 
 
 def refuse_incomplete(part: object, names: Iterable[str], base: str) -> None:

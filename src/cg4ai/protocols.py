@@ -392,7 +392,8 @@ class PricerCapabilities:
     `fits_data`: its members are fitted to data, so that a run may first train without the rules.
     `needs_labels`: the objective must be `Supervised`. `linear_rows_only`: rows of the members' own
     margins are refused. `takes_missing`: its members take inputs that are NaN. `keeps_shapes`:
-    `with_shapes` makes members that keep `Monotone` and `Curvature`. `proves`: the members over
+    `with_shapes` makes members that keep `Monotone` and `Curvature`. `any_classes`: it fits as many
+    classes as the layout of a request has outputs. `proves`: the members over
     which its `lower_bound` is proven, such as "stumps"; empty if it proves none.
     """
 
@@ -401,6 +402,7 @@ class PricerCapabilities:
     linear_rows_only: bool = False
     takes_missing: bool = False
     keeps_shapes: bool = False
+    any_classes: bool = False
     proves: str = ""
 
 
@@ -461,6 +463,10 @@ class Pricer(Protocol):
 
     def for_single_models(self, pressure: float) -> Pricer:
         """The same for members that stand alone, with rows `pressure` times as heavy."""
+        ...
+
+    def for_decisions(self) -> Pricer:
+        """The same for scores that decide: trained on the labels of the request and no others."""
         ...
 
     def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:

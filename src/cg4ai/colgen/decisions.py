@@ -1,364 +1,482 @@
-"""How a mixture decides that keeps rules on decisions: final weights, and thresholds on scores.
+"""How a mixture decides that keeps rules on decisions: scores for it, cross-fitted, and a choice.
 
-Given weights of the members' scores and all offsets but one, sorting the listed inputs by how far
-a class leads gives every set of decisions that its offset can make, with all rates and errors, by
-sums over that order. So weights are searched, few numbers, and thresholds are exact. A threshold
-lies in the middle of a gap between the leads of listed inputs, the widest of those that are about
-as good, so that rounding moves no listed input across it.
+Scores of the classes, and of belonging to each group (with one label, where the rule is about one),
+are trained by the problem's own pricers, so that they keep by construction whatever members do.
+Each is trained once on all rows, to decide, and once for each fold on the others: there its scores
+are those of new inputs, by which weights and thresholds are chosen (`DecisionSearch`). The models
+join the ensemble without weight in the mixture: scores stay what all other rules bind.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cg4ai.colgen import tolerances
-from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.colgen.pricing.defaults import iterate_pricers
+from cg4ai.compile.decisions import decides_by_agreement
 from cg4ai.data.arrays import group_same_inputs
 from cg4ai.ensemble.decision_rule import AGREED, Decider, compute_leads
-from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import FitWarning
-from cg4ai.objectives import Supervised, compute_votes
-from cg4ai.records import Array, IntArray
-from cg4ai.rules import DecisionRate, OutputRule, Requirement
-from cg4ai.rules.regions import Region
-from cg4ai.rules.rows import LinearRows, compute_shortfall
-
-NARROW = 1e-6  # of the size of scores: gaps no wider have no threshold
-AS_GOOD = 5e-4  # of all rows: how many more wrong decisions a wider gap may cost
-KEPT = 1e-9  # rates are counts: by less nothing is missed
-MEMBERS = 8  # of largest weight, whose scores decide
-SHARES = 8  # steps in which two members are mixed at first
-BEST = 2  # mixtures that are improved
-FINEST = 1 / 256  # step of weights
-TRIALS = 400  # mixtures looked at while the best are improved
-FREE = 2.0  # more than rates can differ by
-UNKEPT = (
-    "the margin of a rule on decisions cannot be kept by the members that were found: the rule is "
-    "kept as asked, at the listed inputs, and may be missed by more on new ones"
+from cg4ai.ensemble.decision_search import (
+    Choice,
+    DecisionSearch,
+    RateRows,
+    ScoreTable,
+    Term,
 )
-WORTH_SAYING = 0.01  # of all rows: how many more wrong decisions are
+from cg4ai.ensemble.ensemble import Ensemble
+from cg4ai.ensemble.frontier import DecisionStudy
+from cg4ai.errors import InvalidInput
+from cg4ai.layout import Layout
+from cg4ai.members.constants import ConstantMembers
+from cg4ai.members.conversion import from_sklearn
+from cg4ai.members.equalities import CompletedMembers
+from cg4ai.members.mixture import Part
+from cg4ai.objectives import Supervised
+from cg4ai.protocols import Members, Pricer, PricingRequest
+from cg4ai.records import Array, Duals, IntArray
+from cg4ai.rules import DecisionRate
+from cg4ai.rules.equality import Completion
+from cg4ai.rules.rates import Cell
+from cg4ai.rules.rows import RowSet
+from cg4ai.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from cg4ai.colgen.state import RunState
+
+FOLDS, FOLDS_OF_NETWORKS = 5, 3  # networks take a hundred times as long to train as lines
+LARGE = 1e6  # worth of a member in a request: its pricer proposes all that it trains
+BREAKING = 1e-6  # weight of the constants that keep members from agreeing where no rule asks
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionWeights:
-    """Weights of the mixture, how it decides, and what is to be said."""
+class DecidingEnsemble:
+    """The ensemble with the members that decide, what they were chosen by, what is to be said."""
 
-    weights: Array
-    decider: Decider
+    ensemble: Ensemble
+    study: DecisionStudy
     note: str
 
 
-def choose_decisions(work: Workspace, weights: Array) -> DecisionWeights:
-    """Weights and thresholds with which the decisions at the listed inputs keep the rules.
-
-    Margins that no weights keep are given up first, and so are those that no thresholds were found
-    for, with a warning.
-    """
-    note = ""
-    if (missed := _missed_margins(work, weights)).any():
-        note = UNKEPT
-        weights = work.solve_tightened(missed).weights
-    ensemble = work.whole_ensemble(weights)
-    listed = MemberScores(ensemble, work.problem)
-    trained = _rates(work.problem.requirements)
-    asked = _rates(work.problem.asked)
-    found = find_thresholds(listed, asked if note else trained)
-    if not (found.is_kept or note or all(one in asked for one in trained)):
-        note, found = UNKEPT, find_thresholds(listed, asked)
-    if note:
-        warnings.warn(note, FitWarning, stacklevel=2)
-    notes = [note] if note else []
-    if not found.is_kept:
+def choose_decisions(run: RunState, ensemble: Ensemble) -> DecidingEnsemble:
+    """The same mixture, with decisions that keep the rules at listed inputs and on new ones."""
+    rates = tuple(one for one in run.problem.asked if isinstance(one, DecisionRate))
+    made = _Making(run, rates)
+    small = find_small_groups(rates, made.spread, made.folds)
+    notes = list(small)
+    stricter = [one.tighten(made.spread) for one in rates]
+    fresh = made.cross_fit()
+    places, count = made.places, len(made.inputs)
+    rows = RateRows.of(
+        stricter,
+        {id(b.points): places[id(a.points)] for a, b in zip(rates, stricter, strict=True)},
+        count,
+    )
+    asked = RateRows.of(rates, places, count)
+    listed = made.whole()
+    search = DecisionSearch((fresh, rows), listed=(listed, asked))
+    choice = search.run()[0]
+    members, listed = made.final(choice.values)
+    search = DecisionSearch((fresh, rows), listed=(listed, asked))
+    choice = search.settle(choice)
+    if not choice.is_kept:
         notes.append(
-            f"no thresholds were found with which decisions keep the rules: they miss one by "
-            f"{found.missed:.3g}"
+            f"no decisions were found that keep the rules with their margins, at listed inputs "
+            f"and on new ones: they miss one by {choice.missed:.3g}"
         )
-    if found.error > listed.error_of_votes + WORTH_SAYING:
-        notes.append(
-            f"decisions are wrong at {found.error:.1%} of the rows; drawn at random by shares of "
-            f"votes they would be at {listed.error_of_votes:.1%}"
-        )
-    return DecisionWeights(weights, found.decider, "; ".join(notes))
+    study = DecisionStudy(fresh, rates, places, made.fold_of, choice, tuple(small))
+    decided = made.join(ensemble, members, choice)
+    return DecidingEnsemble(decided, study, "; ".join(notes))
 
 
-def build_single_decider(ensemble: Ensemble) -> Decider:
-    """The decisions of the only member of a mixture: the class of its largest score."""
-    count = sum(len(part.weights) for part in ensemble.parts)
-    return Decider(np.full(count, 1 / count), np.zeros(ensemble.output_size))
-
-
-def _rates(requirements: Sequence[Requirement]) -> list[DecisionRate]:
-    return [one for one in requirements if isinstance(one, DecisionRate)]
-
-
-def _missed_margins(work: Workspace, weights: Array) -> Array:
-    """(m,): by how much rows of the master change where a margin is missed by shares of votes.
-
-    A rule that is stricter than asked becomes the one asked, one at held-out inputs alone asks for
-    nothing. All 0 if no margin is missed.
-    """
-    easier, short = np.zeros(len(work.rows)), np.zeros(len(work.rows))
-    used = np.flatnonzero(weights > 0)
-    share = weights[used] / weights[used].sum()
-    start = 0
-    for batch in work.rows.batches:
-        place = slice(start, start + len(batch))
-        start = place.stop
-        if not (isinstance(batch, LinearRows) and batch.votes):
+def find_small_groups(rates: Sequence[DecisionRate], spread: float, folds: int) -> list[str]:
+    """What is to be said of groups too small for their tolerance; some are refused."""
+    found = []
+    for rate in rates:
+        least = min(rate.cells(), key=lambda cell: cell.count)
+        if least.count < folds:
+            raise InvalidInput(
+                f"{rate.name}: groups too small: group {least.group!r} has {least.count} rows"
+                f"{least.condition}, fewer than the {folds} folds that decisions are chosen by; "
+                "join it with another, or leave it out",
+                code="small-groups",
+            )
+        if rate.tolerance is None:
             continue
-        rule = work.problem.requirements[batch.requirement]
-        assert isinstance(rule, DecisionRate)
-        asked: DecisionRate = rule.asked or rule
-        whole = len(asked.points) == len(batch.inputs)
-        bounds = asked.rows(batch.requirement).bounds if whole else None
-        easier[place] = -FREE if bounds is None else bounds - batch.bounds
-        cast = compute_votes(work.columns.outputs(batch.inputs)).cpu().numpy()[used]
-        values = replace(batch, votes=False).values(torch.as_tensor(np.tensordot(share, cast, 1)))
-        short[place] = compute_shortfall(batch.bounds, values.numpy())
-    missed = (short > tolerances.FEASIBILITY_TOLERANCE) & (easier < 0)
-    return easier if missed.any() else np.zeros(len(easier))
+        error = rate.compute_error_of_gaps(spread)
+        if error > rate.tolerance:
+            found.append(
+                f"{rate.name}: groups too small for the tolerance {rate.tolerance:g}: with "
+                f"{least.count} rows in group {least.group!r}{least.condition} a gap has a "
+                f"standard error of {error:.2g}, so that new rows may miss it by as much"
+            )
+    return found
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """Rows `sum_u gains[j, u] [decision u = columns[j]] >= bounds[j]`, gains (m, U)."""
+class _Target:
+    """What scores of groups are trained on: inputs, and the class of each (m,).
 
-    gains: Array
-    columns: IntArray
-    bounds: Array
-
-
-class MemberScores:
-    """The scores of a mixture's members where its data and its rules on decisions are.
-
-    `scores` (k, U, r) of the members of largest weight at distinct inputs, `costs` (U, r) what a
-    decision for each class adds to the share of wrong ones, `forced` (U,) the class on which all
-    members agree, or -1.
+    A joint one has `classes` of its own, of which those in `shown` are scores; else there are the
+    classes of the problem, and who belongs to the group is in that of the rule, `column`. `column`
+    is what its scores speak of in both.
     """
 
-    def __init__(self, ensemble: Ensemble, problem: CompiledProblem) -> None:
-        objective = problem.objective
+    name: str
+    inputs: Array
+    codes: IntArray
+    place: IntArray  # of the inputs, among all
+    column: int
+    classes: int
+    shown: tuple[int, ...] = ()
+    exact: int | None = None  # the feature that tells the group by itself
+    blind: int | None = None  # the feature that the scores must not use
+
+    @property
+    def scores(self) -> int:
+        return len(self.shown) or 1
+
+
+class _Making:
+    """Scores at all distinct inputs of data and rules."""
+
+    def __init__(self, run: RunState, rates: Sequence[DecisionRate]) -> None:
+        self.run, self.rates = run, rates
+        self.problem = problem = run.problem
+        objective = problem.stated.labelled or problem.objective
         assert isinstance(objective, Supervised)
-        wanted = [*problem.requirements, *problem.asked]
-        lists = {id(one.points): one.points for one in wanted if isinstance(one, DecisionRate)}
+        self.data = objective
+        self.labels = np.asarray(objective.targets, np.int64)
+        self.size = problem.layout.output_size
+        lists = {id(one.points): one.points for one in rates}
         stacked = np.concatenate([objective.inputs, *lists.values()])
         first, which = group_same_inputs(stacked)
         starts = np.cumsum([len(objective.inputs), *map(len, lists.values())])[:-1]
-        own, *places = np.split(np.asarray(which).reshape(-1), starts)
-        self._places = dict(zip(lists, places, strict=True))
-        self.members = sum(len(part.weights) for part in ensemble.parts)
-        weights = np.concatenate([part.weights for part in ensemble.parts])
-        with torch.no_grad():
-            x = torch.as_tensor(stacked[first], device=ensemble.device)
-            outputs = [part.members.outputs(x).cpu() for part in ensemble.parts]
-        scores = torch.cat(outputs)
-        self.forced = np.full(scores.shape[1], -1)
-        self.agreement = any(
-            isinstance(one.region, Region) or isinstance(one, OutputRule) for one in wanted
+        self.own, *places = np.split(np.asarray(which).reshape(-1), starts)
+        self.places: dict[int, IntArray] = dict(zip(lists, places, strict=True))
+        self.inputs = stacked[first]
+        self.agreement = decides_by_agreement(problem)
+        # members as they were trained: classes may change places, and nothing else changes
+        self.mirrored = self.size == 2 and problem.shield is None and not problem.kept
+        self.pricers = [one.for_decisions() for one in problem.pricers]
+        self.folds = min(map(_folds_of, self.pricers))
+        # decisions vary as labels do; among those with one label as much as they can
+        own = [0.5 if one.of != "selection" else self._vary(one) for one in rates]
+        self.spread = max(own)
+        self.fold_of = self._draw_folds()
+        self.chosen = 0
+        self.targets: list[_Target] = []
+        self.known: dict[tuple[int, int], Members | None] = {}
+
+    def _targets(self) -> list[_Target]:
+        """What groups are told by: all at once where the pricer fits any classes, else each alone.
+
+        The first group is what the others leave.
+        """
+        free = self.problem.shield is None and not self.problem.kept
+        asked = [one for one in iterate_pricers(self.pricers[self.chosen]) if not one.inner_parts()]
+        joint = free and all(one.capabilities.any_classes for one in asked)
+        found: dict[tuple[Any, ...], _Target] = {}
+        for rate in self.rates:
+            feature, key = rate.group_feature, (id(rate.points), rate.groups.tobytes(), rate.column)
+            if feature is not None:
+                self._check_feature(rate, feature)
+            if len(rate.names) < 2:
+                continue
+            told = feature is not None and free
+            if told:
+                found[*key, "exact"] = self._joint(rate, None, exact=feature)
+            labels = None if rate.of == "selection" else rate.labels == rate.column
+            if told and labels is None:
+                continue
+            if joint:
+                hidden = feature if told else None
+                found[*key, labels is None] = self._joint(rate, labels, blind=hidden)
+                continue
+            for cell in rate.cells():
+                if cell.group != rate.names[0]:
+                    found[*key, cell.inputs.tobytes()] = self._alone(rate, cell)
+        return list(found.values())
+
+    def _joint(
+        self, rate: DecisionRate, labels: NDArray[np.bool_] | None, **features: int | None
+    ) -> _Target:
+        """Groups, each with either label where these are given."""
+        groups = np.unique(rate.groups, return_inverse=True)[1].astype(np.int64)
+        codes, count, first = groups, len(rate.names), 1
+        if labels is not None:
+            codes, count, first = 2 * groups + labels, 2 * count, 2
+        return _Target(
+            "groups",
+            rate.points,
+            codes,
+            self.places[id(rate.points)],
+            rate.column,
+            count,
+            tuple(range(first, count)),
+            **features,
         )
-        if self.agreement:
-            least = compute_leads(scores[weights > 0]).amin(0).numpy()
-            self.forced = np.where(least.max(1) > AGREED, least.argmax(1), -1)
-        self.costs = _costs(objective, own, scores.shape[1:])
-        votes = scores.argmax(-1).numpy()
-        wrong = self.costs[np.arange(scores.shape[1]), votes].sum(1)
-        self.error_of_votes = float(weights @ wrong / weights.sum())
-        told = (scores.amax(1) > scores.amin(1)).any(-1).numpy()  # constants tell nothing
-        use = np.where(told, weights, 0.0) if (told & (weights > 0)).any() else weights
-        self.chosen = np.argsort(-use, kind="stable")[: min(MEMBERS, int((use > 0).sum()))]
-        self.scores = scores.numpy()[self.chosen]
-        self.weights = use[self.chosen] / use[self.chosen].sum()
 
-    def rows(self, rates: Sequence[DecisionRate]) -> _Rows:
-        gains, columns, bounds = [], [], []
-        for rate in rates:
-            rows = rate.rows(0)
-            own = np.zeros((len(rows), self.scores.shape[1]))
-            np.add.at(own.T, self._places[id(rate.points)], rows.mixing.T)  # type: ignore[union-attr]
-            gains.append(own)
-            columns.append(np.full(len(rows), rate.column))
-            bounds.append(rows.bounds)
-        return _Rows(np.concatenate(gains), np.concatenate(columns), np.concatenate(bounds))
+    def _alone(self, rate: DecisionRate, cell: Cell) -> _Target:
+        """One group, perhaps with one label, in the classes of the problem."""
+        often = np.bincount(self.labels, minlength=self.size).astype(np.float64)
+        often[rate.column] = -1
+        codes = np.where(cell.inputs, rate.column, int(often.argmax()))
+        name = f"group {cell.group!r}{cell.condition}"
+        place = self.places[id(rate.points)]
+        return _Target(name, rate.points, codes, place, rate.column, self.size)
 
-    def build_decider(self, weights: Array, offsets: Array) -> Decider:
-        """Of the whole ensemble, from weights (k,) of the members that are looked at."""
-        every = np.zeros(self.members)
-        every[self.chosen] = weights
-        return Decider(every, offsets, self.agreement)
-
-
-def _costs(objective: Supervised, place: IntArray, shape: Sequence[int]) -> Array:
-    labels = np.asarray(objective.targets, np.int64)
-    given = objective.sample_weight
-    share = np.full(len(labels), 1 / len(labels)) if given is None else given / given.sum()
-    costs = np.zeros(shape)
-    np.add.at(costs, place, share[:, None])
-    np.add.at(costs, (place, labels), -share)
-    return costs
-
-
-class Thresholds(NamedTuple):
-    """How to decide, by how much the worst rate is missed then, and the share of wrong ones."""
-
-    decider: Decider
-    missed: float
-    error: float
-
-    @property
-    def is_kept(self) -> bool:
-        return self.missed <= KEPT
-
-
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """Weights (k,), offsets (r,), and what comes of them; better ones compare as less."""
-
-    weights: Array
-    offsets: Array
-    missed: float
-    error: float
-
-    @property
-    def rank(self) -> tuple[float, float]:
-        return (0.0 if self.missed <= KEPT else self.missed, self.error)
-
-
-def find_thresholds(listed: MemberScores, rates: Sequence[DecisionRate]) -> Thresholds:
-    """Of the mixtures that are tried, the one that keeps all rates with the fewest wrong decisions.
-
-    If none keeps them, the one that misses them least.
-    """
-    search = _WeightSearch(listed, listed.rows(rates))
-    tried = [search.find_offsets(weights) for weights in _first(listed.weights)]
-    best = min(
-        (search.improve(one) for one in sorted(tried, key=lambda one: one.rank)[:BEST]),
-        key=lambda one: one.rank,
-    )
-    final = search.find_offsets(best.weights, wide=True)
-    return Thresholds(listed.build_decider(final.weights, final.offsets), final.missed, final.error)
-
-
-def _first(weights: Array) -> Iterator[Array]:
-    """The master's weights, each member alone, and two of them mixed."""
-    yield weights
-    if len(weights) == 1:
-        return
-    single = np.eye(len(weights))
-    yield from single
-    for one, other in combinations(single, 2):
-        for step in range(1, SHARES):
-            yield one + step / SHARES * (other - one)
-
-
-class _WeightSearch:
-    def __init__(self, listed: MemberScores, rows: _Rows) -> None:
-        self.listed, self.rows = listed, rows
-        self.trials = 0
-        free = listed.forced < 0
-        self.free = np.flatnonzero(free)
-        self.gains, self.costs = rows.gains[:, free], listed.costs[free]
-        fixed = np.flatnonzero(~free)
-        classes = listed.forced[fixed]
-        self.fixed_error = float(listed.costs[fixed, classes].sum())
-        hit = classes[None] == rows.columns[:, None]
-        self.fixed_values = np.where(hit, rows.gains[:, fixed], 0.0).sum(1)
-        # of two classes one threshold is enough
-        ruled = np.unique(rows.columns).tolist()
-        self.classes = [1] if listed.scores.shape[2] == 2 else ruled
-
-    def find_offsets(self, weights: Array, *, wide: bool = False) -> _Choice:
-        """The best offsets for these weights, one class after the other."""
-        self.trials += 1
-        scores = np.tensordot(weights, self.listed.scores[:, self.free], 1)
-        found = _Choice(weights, np.zeros(scores.shape[1]), np.inf, np.inf)
-        for _ in range(1 if len(self.classes) == 1 else 2):
-            for one in self.classes:
-                found = self._swept(found, scores, one, wide=wide)
-        return found
-
-    def _swept(self, found: _Choice, scores: Array, one: int, *, wide: bool) -> _Choice:
-        """With the best offset for class `one`."""
-        others = scores + found.offsets
-        others[:, one] = -np.inf
-        instead = others.argmax(1)
-        lead = scores[:, one] - others.max(1)
-        order = np.argsort(-lead, kind="stable")
-        lead, instead, costs = lead[order], instead[order], self.costs[order]
-        number = np.arange(len(order))
-        hit = instead[None] == self.rows.columns[:, None]
-        gains = self.gains[:, order]
-        change = np.where((self.rows.columns == one)[:, None], gains, 0.0) - np.where(hit, gains, 0)
-        values = self.fixed_values + np.where(hit, gains, 0.0).sum(1)
-        reached = values[:, None] + _running(change)
-        missed = np.maximum(self.rows.bounds[:, None] - reached, 0.0).max(0)
-        start = self.fixed_error + costs[number, instead].sum()
-        error = start + _running((costs[:, one] - costs[number, instead])[None])[0]
-        # class `one` at the first k inputs, with a threshold between the leads of k - 1 and k
-        ends = _ends(lead)
-        gap = ends[:-1] - ends[1:]
-        size = NARROW * max(1.0, float(np.abs(scores).max(initial=0.0)))
-        cut = _best(missed, error, gap, size, wide=wide)
-        offsets = found.offsets.copy()
-        offsets[one] = -(ends[cut] + ends[cut + 1]) / 2
-        return replace(found, offsets=offsets, missed=float(missed[cut]), error=float(error[cut]))
-
-    def improve(self, found: _Choice) -> _Choice:
-        """By moving weight to a member, or away from it, in ever smaller steps."""
-        step, last = 0.25, self.trials + TRIALS // BEST
-        while step >= FINEST and len(found.weights) > 1:
-            better = min(
-                (self.find_offsets(one) for one in _moved(found.weights, step)),
-                key=lambda one: one.rank,
+    @staticmethod
+    def _check_feature(rate: DecisionRate, feature: int) -> None:
+        values, which = np.unique(rate.points[:, feature], return_inverse=True)
+        pairs = np.unique(np.stack([which, np.unique(rate.groups, return_inverse=True)[1]]), axis=1)
+        if pairs.shape[1] > len(values) or np.isnan(values).any():
+            raise InvalidInput(
+                f"{rate.name}: feature {feature} does not tell the groups: some of its values "
+                "belong to several. Where features are changed by a pipeline first, give the "
+                "position that the column has behind it",
+                code="conflict",
             )
-            if better.rank < found.rank:
-                found = better
-            else:
-                step /= 2
-            if self.trials >= last:
-                break
+
+    def _vary(self, rate: DecisionRate) -> float:
+        return float((self.labels == rate.column).std())
+
+    def _draw_folds(self) -> IntArray:
+        """(U,): inputs are dealt out evenly, of each class and group alike."""
+        count = len(self.inputs)
+        strata = np.zeros(count, np.int64)
+        strata[self.own] = self.labels
+        for rate in self.rates:
+            groups = np.unique(rate.groups, return_inverse=True)[1]
+            strata *= len(rate.names)
+            own = self.places[id(rate.points)]
+            np.maximum.at(strata, own, strata[own] + groups)
+        seed = derive_seed(self.run.settings.seed, 0, "folds of decisions")
+        shuffled = np.random.default_rng(seed).permutation(count)
+        shuffled = shuffled[np.argsort(strata[shuffled], kind="stable")]
+        folds = np.empty(count, np.int64)
+        folds[shuffled] = np.arange(count) % self.folds
+        return folds
+
+    def cross_fit(self) -> ScoreTable:
+        """Scores at each input by models of the folds that it is not in."""
+        tried = [self._cross(number, None) for number in range(len(self.pricers))]
+        known = [(one, number) for number, one in enumerate(tried) if one is not None]
+        if not known:
+            raise InvalidInput(
+                "no pricer trains members for labels, by which decisions could be chosen; give one "
+                "that does, such as cg4ai.colgen.TreePricer or GradientPricer",
+                code="unsupported",
+            )
+        base, self.chosen = min(known, key=lambda one: self._loss(one[0]))
+        self.targets = self._targets()
+        terms = []
+        for target in self.targets:
+            ahead = self._cross(self.chosen, target)
+            against = None
+            if not target.shown and not self.mirrored:
+                against = self._cross(self.chosen, target, -1)
+            assert ahead is not None
+            terms += self._terms(target, ahead, against)
+        return ScoreTable(base, tuple(terms), self._costs(), self._forced([]))
+
+    def _terms(self, target: _Target, ahead: Array, against: Array | None) -> list[Term]:
+        """The scores of what a target's models say."""
+        if not target.shown:
+            return [Term(target.name, ahead, ahead[:, ::-1] if against is None else against)]
+        found = []
+        for one in target.shown:
+            scores = np.zeros((len(ahead), self.size))
+            scores[:, target.column] = ahead[:, one]
+            found.append(Term(f"{target.name} {one}", scores, -scores))
         return found
 
+    def _loss(self, scores: Array) -> float:
+        outputs = torch.as_tensor(scores[self.own])
+        batch = self.data.batch(None, torch.Generator(), device="cpu", dtype=torch.float64)
+        return float(self.data.value(batch, outputs))
 
-def _moved(weights: Array, step: float) -> Iterator[Array]:
-    for number in range(len(weights)):
-        more = (1 - step) * weights
-        more[number] += step
-        yield more
-        less = weights.copy()
-        less[number] *= 1 - step
-        if less.sum() > 0 and less[number] < weights[number] < 1:
-            yield less / less.sum()
+    def _cross(self, pricer: int, target: _Target | None, sign: int = 1) -> Array | None:
+        if target is not None and target.exact is not None:
+            return self._answers(self._train(pricer, target, sign, None), self.inputs)
+        size = self.size if target is None else target.classes
+        scores = np.zeros((len(self.inputs), size))
+        for fold in range(self.folds):
+            made = self._train(pricer, target, sign, fold)
+            if made is None:
+                return None
+            here = self.fold_of == fold
+            scores[here] = self._answers(made, self.inputs[here])
+        return scores
+
+    def whole(self) -> ScoreTable:
+        """Scores at listed inputs by the models that may decide, each for and against its group."""
+        self.base = self._train(self.chosen, None, 1, None)
+        terms: list[Term] = []
+        for number, target in enumerate(self.targets):
+            made = [self._get(number, 1)]
+            if not target.shown and not self.mirrored:
+                made.append(self._get(number, -1))
+            ahead, *against = [self._answers(one, self.inputs) for one in made]
+            terms += self._terms(target, ahead, against[0] if against else None)
+        used = [self.base, *self.known.values()] if self.agreement else []
+        base = self._answers(self.base, self.inputs)
+        return ScoreTable(base, tuple(terms), self._costs(), self._forced(used))
+
+    def _get(self, number: int, sign: int) -> Members:
+        if (number, sign) not in self.known:
+            target = self.targets[number]
+            self.known[number, sign] = self._train(self.chosen, target, sign, None)
+        found = self.known[number, sign]
+        assert found is not None
+        return found
+
+    def final(self, values: Array) -> tuple[list[tuple[Members, float]], ScoreTable]:
+        """The members that decide with these weights, and their scores at all inputs."""
+        assert self.base is not None
+        base = self._answers(self.base, self.inputs)
+        members, terms, start = [(self.base, 1.0)], [], 0
+        for number, target in enumerate(self.targets):
+            own = values[start : start + target.scores]
+            start += target.scores
+            if target.shown:
+                basis = np.zeros((self.size, target.classes))
+                basis[target.column, list(target.shown)] = own
+                made = [(self._weigh(self._get(number, 1), basis), 1.0)] if own.any() else []
+                scores = [self._answers(one, self.inputs) for one, _ in made]
+                # all of its weights are in the one member
+                zero = np.zeros_like(base)
+                first = own[0] or 1.0
+                shown = [scores[0] / abs(first) if scores else zero] + [zero] * (len(own) - 1)
+            else:
+                sign = 1 if own[0] > 0 else -1
+                made = [(self._get(number, sign), abs(float(own[0])))] if own[0] else []
+                shown = [self._answers(one, self.inputs) for one, _ in made] or [
+                    np.zeros_like(base)
+                ]
+            members += made
+            terms += [Term(target.name, one, one) for one in shown]
+        forced = self._forced([one for one, _ in members]) if self.agreement else self._forced([])
+        return members, ScoreTable(base, tuple(terms), self._costs(), forced)
+
+    @staticmethod
+    def _weigh(members: Members, basis: Array) -> Members:
+        """Outputs (r,) as sums of those of members, with these weights (r, classes)."""
+        size = len(basis)
+        still = Completion(np.zeros(size), np.zeros((size, members.input_size)), basis)
+        return CompletedMembers(members, still)
+
+    def join(
+        self, ensemble: Ensemble, members: list[tuple[Members, float]], choice: Choice
+    ) -> Ensemble:
+        """The ensemble with these members, which have no weight in the mixture but decide."""
+        if self.agreement:
+            members = [*members, (self._constants(), BREAKING)]
+        total = sum(weight for _, weight in members)
+        parts = [Part(one, np.zeros(len(one), np.int64), np.zeros(len(one))) for one, _ in members]
+        weights = [np.zeros(sum(len(part.weights) for part in ensemble.parts))]
+        weights += [np.full(len(one), weight / total / len(one)) for one, weight in members]
+        decider = Decider(np.concatenate(weights), choice.offsets / total, self.agreement)
+        made = Ensemble(
+            (*ensemble.parts, *parts), ensemble.layout, about=ensemble.about, device=ensemble.device
+        )
+        made.about["decisions"] = decider.record()
+        return made
+
+    def _constants(self) -> Members:
+        """A member for each class that says so everywhere, as far as other rules let it."""
+        made: Members = self.problem.start[0][0]
+        return made.to(self.run.settings.device)
+
+    def _forced(self, members: Sequence[Members | None]) -> IntArray:
+        """(U,): the class on which all these and the constants agree, or -1."""
+        found = np.full(len(self.inputs), -1)
+        if not members:
+            return found
+        x = torch.as_tensor(self.inputs)
+        with torch.no_grad():
+            every = [
+                compute_leads(one.outputs(x.to(one.device)).cpu()).amin(0)
+                for one in [*members, self._constants()]
+                if one is not None
+            ]
+        least = torch.stack(every).amin(0).numpy()
+        return np.where(least.max(1) > AGREED, least.argmax(1), found)
+
+    def _costs(self) -> Array:
+        given = self.data.sample_weight
+        share = np.full(len(self.labels), 1 / len(self.labels))
+        share = share if given is None else given / given.sum()
+        costs = np.zeros((len(self.inputs), self.size))
+        np.add.at(costs, self.own, share[:, None])
+        np.add.at(costs, (self.own, self.labels), -share)
+        return costs
+
+    def _answers(self, members: Members | None, inputs: Array) -> Array:
+        """(n, r): the mean of their outputs."""
+        assert members is not None
+        with torch.no_grad():
+            x = torch.as_tensor(inputs, device=self.run.settings.device)
+            outputs = [members.outputs(part).mean(0).cpu() for part in torch.split(x, 16_384)]
+        return np.asarray(torch.cat(outputs).numpy())
+
+    def _train(
+        self, pricer: int, target: _Target | None, sign: int, fold: int | None
+    ) -> Members | None:
+        """Members for the classes, or for (or against) a group, without the rows of a fold."""
+        if target is None:
+            inputs, labels, place = self.data.inputs, self.labels, self.own
+            weights = self.data.sample_weight
+        else:
+            inputs, place, weights = target.inputs, target.place, None
+            labels = target.codes
+            if sign < 0:  # the two classes that there are change places
+                low, high = np.unique(labels)[[0, -1]]
+                labels = low + high - labels
+        kept = np.ones(len(labels), bool) if fold is None else self.fold_of[place] != fold
+        inputs, labels = inputs[kept], labels[kept]
+        weights = None if weights is None else weights[kept]
+        size = self.size if target is None else target.classes
+        if len(np.unique(labels)) < 2:
+            return ConstantMembers(np.eye(size)[labels[:1]], inputs.shape[1])
+        if target is not None and target.exact is not None:
+            return self._indicator(target.exact, inputs, labels, size)
+        what = "classes" if target is None else f"{target.name} {sign}"
+        seed = derive_seed(self.run.settings.seed, 0, f"scores for decisions: {what} {fold}")
+        if target is not None and target.blind is not None:
+            # shuffled, the group says nothing
+            inputs = inputs.copy()
+            column = inputs[:, target.blind]
+            inputs[:, target.blind] = np.random.default_rng(seed).permutation(column)
+        layout = self.problem.layout if size == self.size else Layout.single(size)
+        request = PricingRequest(
+            iteration=0,
+            seed=seed,
+            duals=Duals(np.empty(0), np.full(len(layout), LARGE)),
+            guide=np.empty(0),
+            rows=RowSet(layout),
+            objective=Supervised(inputs, labels, self.data.loss, "average", weights),
+            loss_weight=1.0,
+            ensemble=None,
+            device=self.run.settings.device,
+        )
+        return self.pricers[pricer].price(request).members
+
+    @staticmethod
+    def _indicator(feature: int, inputs: Array, labels: IntArray, size: int) -> Members:
+        """A tree that reads the group from its feature."""
+        from sklearn.tree import DecisionTreeClassifier
+
+        alone = np.zeros_like(inputs)
+        alone[:, feature] = inputs[:, feature]
+        tree = DecisionTreeClassifier(random_state=0).fit(alone, labels)
+        return from_sklearn(tree, classes=size)
 
 
-def _running(values: Array) -> Array:
-    """(m, n) -> (m, n + 1): sums of the first 0, 1, ..., n."""
-    return np.concatenate([np.zeros((len(values), 1)), np.cumsum(values, axis=1)], axis=1)
-
-
-def _ends(lead: Array) -> Array:
-    """Leads, falling, with one more on both sides, so that a threshold may lie beyond all."""
-    if not len(lead):
-        return np.array([1.0, -1.0])
-    room = max(1.0, float(lead[0] - lead[-1]))
-    return np.concatenate([[lead[0] + room], lead, [lead[-1] - room]])
-
-
-def _best(missed: Array, error: Array, gap: Array, size: float, *, wide: bool) -> int:
-    """The cut that misses rates least, with the least error; of those as good the widest."""
-    allowed = gap > size
-    least = missed[allowed].min()
-    allowed &= missed <= max(least, KEPT)
-    best = error[allowed].min()
-    if not wide:
-        return int(np.flatnonzero(allowed & (error <= best))[0])
-    good: NDArray[np.bool_] = allowed & (error <= best + AS_GOOD)
-    return int(np.argmax(np.where(good, gap, -np.inf)))
+def _folds_of(pricer: Pricer) -> int:
+    trained = any(one.trained_architecture() is not None for one in iterate_pricers(pricer))
+    return FOLDS_OF_NETWORKS if trained else FOLDS

@@ -463,24 +463,6 @@ class Workspace:
         convex = isinstance(self.master, ConvexMaster)
         return not convex or float(solution.dummy.max()) <= ROUNDING
 
-    def solve_tightened(self, margins: Array) -> MasterSolution:
-        """The optimum of a linear master whose rows are stricter by `margins` (m,)."""
-        costs = np.empty(len(self.columns))
-        for stack in self.columns.stacks:
-            costs[stack.numbers] = self._costs(stack.members, stack.blocks)
-        s = self.settings
-        master = LinearMaster(
-            len(self.layout),
-            penalty=s.penalty,
-            penalty_limit=max(s.penalty_limit, self.master.penalty),
-            usual=self._usual_loss,
-            row_size=self._usual_row(),
-        )
-        master.add_columns(costs, self.columns.blocks, np.zeros((0, len(costs))))
-        bounds = self.rows.bounds + s.row_margin * self.row_sizes + margins
-        master.add_rows(self.table(), bounds, np.full(len(bounds), OWN_SLACK))
-        return master.solve()
-
     @property
     def every_block_has_members(self) -> bool:
         return len(np.unique(self.columns.blocks)) == len(self.layout)
@@ -549,8 +531,6 @@ class Workspace:
         batch = self._data(self.settings.device, torch.float64)
         with torch.no_grad():
             outputs = ensemble.outputs(batch.inputs)
-            if ensemble.votes:
-                outputs = torch.as_tensor(ensemble.answers(batch.inputs)).to(outputs.device)
             return float(self.objective.value(batch, outputs))
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from cg4ai import clock
 from cg4ai.colgen import tolerances
 from cg4ai.colgen.cutting import LAST_SEARCH, run_final_search
-from cg4ai.colgen.decisions import build_single_decider, choose_decisions
+from cg4ai.colgen.decisions import choose_decisions
 from cg4ai.colgen.final_weights import choose_final_weights
 from cg4ai.colgen.gap_estimate import estimate_distance
 from cg4ai.colgen.iteration import FinalSolution
@@ -22,8 +22,8 @@ from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
 from cg4ai.ensemble.constructed import Built
-from cg4ai.ensemble.decision_rule import Decider
-from cg4ai.ensemble.ensemble import DECISIONS, Ensemble, record_regions
+from cg4ai.ensemble.ensemble import Ensemble, record_regions
+from cg4ai.ensemble.frontier import DecisionStudy
 from cg4ai.ensemble.verdict import format_coverage, format_headline
 from cg4ai.members.shielded import ShieldedMembers
 from cg4ai.records import (
@@ -37,7 +37,7 @@ from cg4ai.records import (
     StopReason,
     Strength,
 )
-from cg4ai.rules import DecisionRate
+from cg4ai.rules import DecisionRate, Requirement
 from cg4ai.rules.violations import CHUNK
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Result:
     says what is known of the model where one was asked for (`single_model`): `objective`, `bound`
     and `gap` are then about single models. `conflict` names what
     contradicts each other where rules are not met, and for whom: for any predictor, for this kind
-    of members, or for those that were trained (None: nothing was found).
+    of members, or for those that were trained (None: nothing was found). `decisions` are what
+    decisions under a `DecisionRate` were chosen by; its `frontier()` says what tolerances cost.
     """
 
     ensemble: Ensemble
@@ -123,6 +124,7 @@ class Result:
     single: SingleModel | None = None
     conflict: Conflict | None = None
     estimated: GapEstimate | None = None
+    decisions: DecisionStudy | None = None
 
     @property
     def estimate(self) -> float | None:
@@ -222,20 +224,17 @@ def finish(run: RunState, reason: StopReason) -> Result:
     settled = run.phase.settle(run, reason)
     single = settled.single
     run.work.note_dummies(settled.solution)
-    rated = any(isinstance(one, DecisionRate) for one in run.problem.requirements)
-    decider: Decider | None = None
-    if rated and single is None:
-        with run.watch.measure_step("weights"):
-            chosen = choose_decisions(run.work, settled.weights)
-        settled, decider = replace(settled, weights=chosen.weights), chosen.decider
-        run.notes += [chosen.note] if chosen.note else []
     ensemble = run.work.whole_ensemble(settled.weights)
-    if rated:
-        ensemble.about[DECISIONS] = (decider or build_single_decider(ensemble)).record()
+    study: DecisionStudy | None = None
     asked = run.problem.asked
+    if any(isinstance(one, DecisionRate) for one in asked):
+        with run.watch.measure_step("weights"), clock.review().stage("choosing decisions"):
+            chosen = choose_decisions(run, ensemble)
+        ensemble, study = chosen.ensemble, chosen.study
+        run.notes += [chosen.note] if chosen.note else []
     record_regions(ensemble, asked, inputs=run.problem.objective.inputs)
     with run.watch.measure_step("audits"), clock.review().stage("auditing the rules"):
-        audits = _audits(run, ensemble, settled.weights)
+        audits = _audits(run, ensemble, settled.weights, study)
         for requirement, found in zip(asked, audits, strict=True):
             if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
@@ -272,6 +271,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
         single=single,
         conflict=conflict,
         estimated=estimated,
+        decisions=study,
     )
 
 
@@ -360,7 +360,16 @@ def _final_weights(run: RunState, solution: MasterSolution) -> Array:
         return choose_final_weights(run.work, solution)
 
 
-def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, ...]:
+def _decided_anew(study: DecisionStudy | None, rule: Requirement) -> Array | None:
+    """Of a rule on decisions: those at its inputs by models that were not trained there."""
+    if study is None or not isinstance(rule, DecisionRate):
+        return None
+    return study.decide_listed(rule)
+
+
+def _audits(
+    run: RunState, ensemble: Ensemble, weights: Array, study: DecisionStudy | None
+) -> tuple[Audit, ...]:
     """Every requirement audited; over regions by the last search, if it was of this mixture.
 
     Where time forbade that search, the audit's own is brief, too.
@@ -376,6 +385,7 @@ def _audits(run: RunState, ensemble: Ensemble, weights: Array) -> tuple[Audit, .
             found=None if last is None else last.found.get(numbers.get(id(one), -1)),
             brief=LAST_SEARCH in run.cut,
             held_out=problem.stated.held_out,
+            fresh=_decided_anew(study, one),
         )
         for one in problem.asked
     )

@@ -52,6 +52,7 @@ from cg4ai.colgen.single_choices import (
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, Duals, PartState, SingleModel, StopReason
+from cg4ai.rules import DecisionRate
 from cg4ai.seeds import derive_seed
 
 if TYPE_CHECKING:
@@ -74,6 +75,13 @@ def build_single_phase(problem: CompiledProblem) -> SinglePhase:
         raise InvalidInput(
             "single_model cannot be combined with the guarantee certified: leave single_model "
             "out, or ask for another guarantee",
+            code="conflict",
+        )
+    decided = [one.name for one in problem.asked if isinstance(one, DecisionRate)]
+    if decided:
+        raise InvalidInput(
+            f"single_model gives one model, and decisions under {decided[0]} weigh one for the "
+            "classes and one for each group: leave single_model out",
             code="conflict",
         )
     if len(problem.layout) > 1 and not problem.objective.sums_over_outputs:

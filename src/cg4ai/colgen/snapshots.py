@@ -46,8 +46,7 @@ def take(work: Workspace) -> Snapshot:
         arrays["scenarios.in_master"] = work.scenarios.in_master
     batches = []
     for number, (batch, sizes) in enumerate(work.sized_batches()):
-        kind = {"linear": batch.linear, "votes": batch.votes}
-        batches.append({**kind, "requirement": batch.requirement})
+        batches.append({"linear": batch.linear, "requirement": batch.requirement})
         arrays.update(_row_arrays(batch, f"rows{number}."))
         arrays[f"rows{number}.sizes"] = sizes
         if number in work.tangents.source:
@@ -180,7 +179,7 @@ def _restored_rows(
     inputs, bounds, origin = get_copy("inputs"), get_copy("bounds"), get("origin")
     if entry["linear"]:
         made = get_copy("coefficients"), bounds, get("index"), get("mixing"), origin
-        return LinearRows(number, inputs, *made, votes=bool(entry["votes"]))
+        return LinearRows(number, inputs, *made)
     requirement = problem.requirements[number]
     listed = requirement.rows(number)
     if listed is None:

@@ -50,7 +50,9 @@ class Problem:
     of groups of outputs that sum to one, which an anchor must do, too. With `plain_first` members
     that are fitted to labels are first trained without the rules, in up to half of each limit:
     training under them starts from there, and the result says what they cost. `held_out` (n, d)
-    are inputs that no member is trained on, at which rates are stated, too.
+    are inputs that no member is trained on, at which rates are stated, too. `labelled` are all
+    labelled rows, by which decisions under a `DecisionRate` are chosen, where the objective has
+    some of them only.
 
     A problem is what the user states; what is made of it is a `CompiledProblem`.
     """
@@ -66,6 +68,7 @@ class Problem:
     probabilities: tuple[int, ...] = ()
     plain_first: bool = True
     held_out: Array | None = None
+    labelled: Supervised | None = None
 
     def __post_init__(self) -> None:
         if not self.pricers:

@@ -10,17 +10,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from cg4ai.compile.compiled import CompiledProblem
+from cg4ai.compile.decisions import set_decisions_apart
 from cg4ai.compile.equalities import complete_members
 from cg4ai.compile.margins import tighten_rates
 from cg4ai.compile.output_sets import arrange_members
 from cg4ai.compile.problem import Problem, check_exact_separation
 from cg4ai.compile.shapes import shape_members
 from cg4ai.compile.shield import shield_members
-from cg4ai.compile.votes import apply_votes
 from cg4ai.settings import Settings
 
 TRANSFORMATIONS: tuple[Callable[[CompiledProblem], CompiledProblem], ...] = (
-    apply_votes,  # rules on decisions: members vote, and the error rate is the loss
+    set_decisions_apart,  # rules on decisions bind no scores: they are left to the end
     shape_members,  # `Monotone`, `Curvature`: members are built so
     complete_members,  # `Equality`: members are completed to it
     arrange_members,  # `Range`, `Ordered`, `SumTo`: outputs are mapped into their set

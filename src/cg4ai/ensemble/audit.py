@@ -189,6 +189,7 @@ def audit(
     found: SeparationResult | None = None,
     brief: bool = False,
     held_out: Array | None = None,
+    fresh: Array | None = None,
 ) -> Audit:
     """Recompute every listed row in float64; over a region, search for violations.
 
@@ -198,7 +199,8 @@ def audit(
     A search of this very mixture that was done already is given as `found`. A `brief` search looks
     at single inputs and hardly climbs, for endings that have no time left: what it finds is real,
     and its effort is stated like any other. `held_out` (n, d) are inputs that no member was trained
-    on: rates at those of them that the rule lists are stated by themselves, with intervals.
+    on: rates at those of them that the rule lists are stated by themselves, with intervals. Of
+    decisions `fresh` (m,) are those at the rule's inputs by models that were not trained there.
     """
     from cg4ai.ensemble.shield import find_shield_check
 
@@ -226,7 +228,7 @@ def audit(
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
-    return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out)
+    return _recomputed(requirement, ensemble, rows, tolerance, threshold, held_out, fresh)
 
 
 class RowViolations(NamedTuple):
@@ -262,6 +264,7 @@ def _recomputed(
     tolerance: float,
     threshold: float,
     held_out: Array | None,
+    fresh: Array | None = None,
 ) -> Audit:
     """What predictions at the listed inputs make of every row."""
     outputs, violations = compute_row_violations(requirement, ensemble, rows)
@@ -277,7 +280,10 @@ def _recomputed(
     rates: tuple[GroupRate, ...] = ()
     if isinstance(requirement, GroupRates):
         held = None if held_out is None else is_among(requirement.points, held_out)
-        rates = compute_group_rates(requirement, outputs.numpy()[:, requirement.column], held)
+        if isinstance(requirement, DecisionRate):  # models that decide are trained on all rows
+            held = None
+        scores = outputs.numpy()[:, requirement.column]
+        rates = compute_group_rates(requirement, scores, held, fresh)
     return Audit(
         requirement=requirement.name,
         strength=Strength.AUDITED,

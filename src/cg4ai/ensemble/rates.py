@@ -60,13 +60,19 @@ class GroupRate:
 
 
 def compute_group_rates(
-    rule: GroupRates, scores: Array, held: NDArray[np.bool_] | None = None
+    rule: GroupRates,
+    scores: Array,
+    held: NDArray[np.bool_] | None = None,
+    fresh: Array | None = None,
 ) -> tuple[GroupRate, ...]:
     """Rates of all groups, then their differences; `scores` (m,) at the inputs of the rule.
 
-    `held` (m,) marks inputs that no member was trained on. Weights were fitted to them, but those
-    are few numbers.
+    `held` (m,) marks inputs that no member was trained on. Or `fresh` (m,) are scores at the inputs
+    by models that were not trained there. Weights were fitted to them, but those are few numbers.
     """
+    if fresh is not None:
+        held = np.ones(len(scores), bool)
+    apart = scores if fresh is None else fresh
     decided = isinstance(rule, DecisionRate)
     cells = rule.cells()
     found = [
@@ -74,7 +80,7 @@ def compute_group_rates(
             f"group {cell.group!r}{cell.condition}",
             float(scores[cell.inputs].mean()),
             cell.count,
-            _estimate(_held(cell, scores, held), decided=decided),
+            _estimate(_held(cell, apart, held), decided=decided),
             rule.low,
             rule.high,
         )
@@ -86,7 +92,7 @@ def compute_group_rates(
                 f"group {a.group!r} minus group {b.group!r}{a.condition}",
                 float(scores[a.inputs].mean() - scores[b.inputs].mean()),
                 a.count + b.count,
-                _difference(_held(a, scores, held), _held(b, scores, held)),
+                _difference(_held(a, apart, held), _held(b, apart, held)),
                 -rule.tolerance,  # type: ignore[operator]
                 rule.tolerance,
             )

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from cg4ai.compile.problem import Problem
+from cg4ai.ensemble.frontier import Frontier
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.batches import TargetEncoding
 from cg4ai.estimators.fitting import ConstrainedEstimator, Outside
@@ -186,6 +188,21 @@ class ConstrainedClassifier(ClassifierMixin, ConstrainedEstimator):  # type: ign
             return np.asarray(scores / scores.sum(1, keepdims=True))
         near = np.clip(scores, 0.0, 1.0)
         return np.asarray(np.where(np.abs(scores - near) <= NOISE, near, scores))
+
+    def frontier(self, tolerances: Sequence[float] | None = None) -> Frontier:
+        """Accuracy against the gap between groups for a range of tolerances of a `DecisionRate`.
+
+        From one fit: each row is decided by models that were not trained on it and by thresholds
+        that were not chosen by it. Print it, take its `table()`, or draw it by
+        `cg4ai.plots.plot_frontier`.
+        """
+        check_is_fitted(self, "ensemble_")
+        study = self.result_.decisions
+        if study is None:
+            raise InvalidInput(
+                "a frontier is of decisions: fit with a DecisionRate first", code="unsupported"
+            )
+        return study.frontier(tolerances)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of the largest score, (n,); under a `DecisionRate` the class decided for.

@@ -25,7 +25,7 @@ from cg4ai.ensemble.audit import LISTED_ONLY, Audit
 from cg4ai.ensemble.claims import Explanation
 from cg4ai.ensemble.ensemble import FEATURE_NAMES, OUTPUT_NAMES
 from cg4ai.ensemble.slack import Slack
-from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput, SmallGroups
 from cg4ai.estimators.batches import Examples
 from cg4ai.estimators.frames import predict_frame
 from cg4ai.estimators.holdout import HeldOutPricer, Kind, LabelledData
@@ -127,7 +127,8 @@ class ConstrainedEstimator(StoredEstimator):
                 result = solve(problem, settings, progress=told, callbacks=self.callbacks)
                 self.adopt(prove_afterwards(result, problem.requirements, settings))
         for caution in self.cautions_:
-            warnings.warn(caution, FitWarning, stacklevel=2)
+            kind = SmallGroups if caution in self._small_groups else FitWarning
+            warnings.warn(caution, kind, stacklevel=2)
         return self
 
     def _say(self, text: str) -> None:
@@ -182,7 +183,7 @@ class ConstrainedEstimator(StoredEstimator):
         task = self._with_rates(task, requirements)
         if self.votes_ and examples.looked is not None:
             raise InvalidInput(
-                "decisions are bound by members that are fitted to all rows at once, which "
+                "decisions are chosen by models that are fitted to all rows at once, which "
                 "Batches are not; bind scores by Rate, or fit to a sample of the rows",
                 code="unsupported",
             )
@@ -222,12 +223,17 @@ class ConstrainedEstimator(StoredEstimator):
         if prior is not None:
             objective = prior.add_to(objective)
         problem = Problem(
+<<<<<<< HEAD
             objective=objective,
+=======
+            objective=weighed.objective(loss, kind),
+>>>>>>> h-decisions
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=start,
             held_out=held_out,
+            labelled=data.objective(loss, kind) if self.votes_ else None,
         )
         find_output_set(CompiledProblem.from_problem(problem))
         conflict = contradiction(
@@ -264,7 +270,8 @@ class ConstrainedEstimator(StoredEstimator):
             )
         self.votes_ = bool(decided)
         every = bool(rates) and len(rates) == len(requirements)
-        return replace(task, rates=every, votes=self.votes_)
+        alone = bool(decided) and len(decided) == len(requirements)
+        return replace(task, rates=every and not decided, votes=self.votes_, decided=alone)
 
     @property
     def _limits(self) -> dict[str, Any]:
@@ -344,6 +351,12 @@ class ConstrainedEstimator(StoredEstimator):
         # the data may reach beyond a rule's region: that is for users' own predictions to warn of
         found = [result.ensemble] + ([] if result.plain is None else [result.plain.ensemble])
         self.score_ = self._judge.score(*(one.answers for one in found))
+        if result.decisions is not None:  # models that decide are trained on all rows
+            self.score_ = replace(
+                self.score_,
+                model=result.decisions.accuracy,
+                without_rules=result.decisions.unbound_accuracy,
+            )
         del self._judge  # it holds the data
         self.cautions_ = self._cautions(result, self.score_)
         notes = [text for text in (result.note, str(self.score_), *self.cautions_) if text]
@@ -360,8 +373,14 @@ class ConstrainedEstimator(StoredEstimator):
 
     def _cautions(self, result: Result, score: Score) -> tuple[str, ...]:
         """What whoever uses this model should know first."""
+<<<<<<< HEAD
         found = [self._misaligned] if self._misaligned else []
         found += self._shortcomings
+=======
+        decisions = result.decisions
+        self._small_groups = () if decisions is None else decisions.small_groups
+        found = [*self._small_groups, *([self._misaligned] if self._misaligned else [])]
+>>>>>>> h-decisions
         found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]
@@ -473,13 +492,8 @@ def _hidden(kinds: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 def _least_held_out(requirements: Sequence[Requirement], *, modules: bool) -> float:
-    """A tenth where few members are trained: there is little to choose by, rows are worth more.
-
-    A third where rates of decisions are bound at these rows as well, which takes many.
-    """
-    decided = [one for one in requirements if isinstance(one, DecisionRate)]
-    if any(one.margin == "auto" for one in decided):
-        return 1 / 3
+    """A tenth where few members are trained: there is little to choose by, rows are worth more."""
+    decided = any(isinstance(one, DecisionRate) for one in requirements)
     return 0.1 if decided or modules else 0.2
 
 

@@ -52,24 +52,21 @@ class HeldOutPricer(WrappingPricer):
         )
         return replace(proposed, lower_bound=None)
 
-    def _trained_on(self, rows: Rows, request: PricingRequest) -> Rows:
-        """The rows of a rate at its inputs that are not held out; other rows as they are.
+    def for_decisions(self) -> Pricer:
+        return self.inner.for_decisions()
 
-        Of a rate at held-out inputs alone, they are those of the rate that it was made from.
-        """
+    def _trained_on(self, rows: Rows, request: PricingRequest) -> Rows:
+        """The rows of a rate at its inputs that are not held out; other rows as they are."""
         number = rows.requirement
         rule = request.requirements[number] if 0 <= number < len(request.requirements) else None
         if not isinstance(rule, GroupRates):
             return rows
         known = self._known.get(number)
         if known is None or known[0] is not rule:
-            kept = self._elsewhere(rule) or self._elsewhere(rule.asked or rule)
+            kept = rule.restrict_to(~is_among(rule.points, self.held_out))
             known = (rule, rule.rows(number) if kept is None else kept.rows(number))
             self._known[number] = known
         return known[1]
-
-    def _elsewhere(self, rule: GroupRates) -> GroupRates | None:
-        return rule.restrict_to(~is_among(rule.points, self.held_out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.schedules import OneTimePricer, TwoStagePricer
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
+from cg4ai.estimators.simple_members import ScaledLogistic
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.protocols import Architecture, Members, Pricer
 from cg4ai.records import Array, IntArray
@@ -47,6 +48,7 @@ BOOSTED_QUANTILES = (
 ROWS_FOR_BOOSTING = 500
 ROWS_FOR_SHALLOW = 300  # of all classes; from here on "auto" has a boosted model of small trees
 TREES = 300  # of the one boosted model of "auto" with many classes, together
+MANY_DECIDED = 10_000  # rows from which boosted trees that decide have more leaves
 REFINING = 0.25  # of the steps of new modules, half that of networks: to train on under rules
 
 
@@ -63,6 +65,7 @@ class LearningTask:
     shapes: tuple[Shape, ...] = ()
     rates: bool = False  # whether all rules are rates
     votes: bool = False  # whether one of them is about decisions
+    decided: bool = False  # whether all of them are
     rows: bool = False  # whether a rule will bind rows of the master
 
     @property
@@ -226,6 +229,8 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
             "torch module",
             code="unknown-name",
         )
+    if kind == "auto" and task.decided and task.links == "softmax":
+        return _quick(task, parameters.n_jobs)
     if kind == "auto":
         return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
     if kind == "network":
@@ -274,14 +279,14 @@ def _exact(kind: str, task: LearningTask) -> Pricer:
 
 
 def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pricer:
-    """Votes are priced by one weighted fit, other rules by several that trade them against data.
+    """Rules are priced by several fits that trade them against data; those on decisions by none.
 
     A model with jobs of its own, if its user has not said how many, has so many; of others so many
     are fitted at a time.
     """
     from cg4ai.colgen.pricing.trees import SCALES, TreePricer
 
-    scales = (1.0,) if task.votes else SCALES
+    scales = (1.0,) if task.decided else SCALES
     if model.get_params().get("n_jobs", 1) is None:
         return TreePricer(clone(model).set_params(n_jobs=jobs), scales=scales)
     return TreePricer(model, scales=scales, n_jobs=jobs)
@@ -313,6 +318,25 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
     from cg4ai.colgen.pricing.trees import TreePricer
 
     return [OneTimePricer(TreePricer(model, scales=(1.0,)))]
+
+
+def _quick(task: LearningTask, jobs: int | None) -> list[Pricer]:
+    """Where rules are about decisions alone: a line and boosted trees, which cross-fit in seconds.
+
+    Decisions take the one that predicts rows better that it was not trained on. Trees are small
+    where there are few rows: what they know of these by heart is at odds with new ones.
+    """
+    from cg4ai.colgen.pricing.trees import TreePricer
+
+    line = ScaledLogistic(max_iter=500)
+    boosted = HistGradientBoostingClassifier(
+        max_iter=60,
+        max_leaf_nodes=4 if len(task.inputs) < MANY_DECIDED else 8,
+        min_samples_leaf=20,
+        early_stopping=False,
+    )
+    once = OneTimePricer(TreePricer(boosted, scales=(1.0,), n_jobs=jobs))
+    return [once] if np.isnan(task.inputs).any() else [TreePricer(line, scales=(1.0,)), once]
 
 
 def _tree(kind: str, task: LearningTask) -> BaseEstimator:
@@ -417,15 +441,14 @@ def _of_networks(architecture: Architecture, parameters: Parameters, task: Learn
     was 0.07 on new ones), so none of them is trained where all rules are rates. Under rules they
     begin at random, too: where rules bind noise, those that began from the plain members predicted
     new rows worse. Not where batches are drawn of many rows: those that are there are trained on,
-    with rules and without, those of least loss first; but not those that vote, which solve another
-    problem each. The heaviest would not do: just bound, a rule may leave most weight to a constant
-    or a line, which have no hidden layer to train.
+    with rules and without, those of least loss first. The heaviest would not do: just bound, a
+    rule may leave most weight to a constant or a line, which have no hidden layer to train.
     """
     recipe = parameters.training_of_networks(len(task.inputs), rates=task.rates)
     pricer = _gradient(architecture, parameters, task, recipe)
     if task.rates:
         pricer = replace(pricer, headroom=0.0, finish=0.0)
-    if recipe.batch_size is None or task.shapes or task.votes:
+    if recipe.batch_size is None or task.shapes:
         return pricer
     refined = replace(_refined(pricer, REFINING / 2), warm_by="loss")
     return TwoStagePricer((pricer, refined), onwards=True)
@@ -445,8 +468,6 @@ def _of_modules(architecture: Architecture, parameters: Parameters, task: Learni
     """
     recipe = parameters.training_of_modules(len(task.inputs))
     fresh = replace(_gradient(architecture, parameters, task, recipe), blend=1.0, finish=0.0)
-    if task.votes:
-        return fresh
     few = replace(fresh, restarts=len(recipe.weight_decay))
     return TwoStagePricer((fresh, _refined(few, REFINING)), once=True)
 

@@ -24,14 +24,18 @@ FEWEST_ROWS = 15  # with fewer, "auto" holds out none
 MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
 MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
-VOTES = 1e-4  # of the error rate: votes are few numbers to learn, and weighing them is cheap
 
 PARAMETERS = """
     Parameters
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
         (500 for each class) on where no rule is about listed inputs, rates or regions, one
+<<<<<<< HEAD
         boosted model; for classes one of small trees from 300 rows on), "network"; "affine",
+=======
+        boosted model; where all rules are about decisions, logistic regression and a boosted
+        model), "network"; "affine",
+>>>>>>> h-decisions
         "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
         are priced exactly, so that optimality and infeasibility can be proven ("affine" in a
         classifier of probabilities are linear scores under a softmax, which is trained); "tree",
@@ -52,7 +56,7 @@ PARAMETERS = """
     validation_fraction : share of the rows that no member is trained on. By the loss there
         members are admitted and weighed, which keeps the mixture from learning its training
         rows by heart; requirements bind wherever their inputs come from. "auto" is 0.2 (0.1 for
-        modules of your own alone, and for votes, which all rows weigh), up to a third where that
+        modules of your own alone, and under a `DecisionRate`), up to a third where that
         is needed to hold out 20 rows, no more than 10,000 rows, and 0 if there are fewer than 15
         rows or all members are priced exactly. 0 trains and weighs on all rows, which proofs of
         optimality need.
@@ -270,12 +274,11 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         # slack is priced in units of rows by the master where the loss has a unit of its own
         price = loss_unit / unit if USUAL[0] <= loss_unit <= 10 * USUAL[1] else 1.0
         held_out = getattr(self, "n_held_out_", 0) > 0
-        noise = 0.0 if getattr(self, "votes_", False) else IMPROVEMENT
-        epsilon = max(noise, VOTES) if held_out else usual.epsilon
+        epsilon = IMPROVEMENT if held_out else usual.epsilon
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
-            "improvement_tolerance": noise if held_out else 0.0,
+            "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
             "penalty": float(usual.penalty * price),
             "penalty_limit": float(np.clip(usual.penalty_limit * price, 1.0, 1e9)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -247,3 +248,21 @@ def _classifiers(
             slopes, offsets = np.vstack([-slopes, slopes]) / 2, np.append(-offsets, offsets) / 2
         models.append(LinearModel(slopes, offsets))
     return models
+
+
+class ScaledLogistic(LogisticRegression):  # type: ignore[misc]
+    """Logistic regression on standardised features, with coefficients for the features as given.
+
+    So features in any units are shrunk alike, and it converges in few steps.
+    """
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> ScaledLogistic:
+        """Fit to X (n, d) and the labels y (n,)."""
+        inputs = np.asarray(X, np.float64)
+        middle, spread = inputs.mean(0), inputs.std(0)
+        spread = np.where(spread > 0, spread, 1.0)
+        super().fit((inputs - middle) / spread, y, sample_weight)
+        slopes: Any = getattr(self, "coef_") / spread  # noqa: B009 - scikit-learn has no types
+        self.coef_: Any = slopes
+        self.intercept_: Any = getattr(self, "intercept_") - slopes @ middle  # noqa: B009
+        return self

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from cg4ai.plots.decisions import plot_frontier
     from cg4ai.plots.distributions import plot_histogram, plot_ranges
     from cg4ai.plots.models import plot_calibration, plot_confusion, plot_images, plot_predictions
     from cg4ai.plots.networks import (
@@ -25,6 +26,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "cg4ai.plots.decisions": ["plot_frontier"],
             "cg4ai.plots.distributions": ["plot_histogram", "plot_ranges"],
             "cg4ai.plots.models": [
                 "plot_calibration",
@@ -50,6 +52,7 @@ __all__ = [
     "plot_confusion",
     "plot_convergence",
     "plot_found",
+    "plot_frontier",
     "plot_histogram",
     "plot_images",
     "plot_network",

@@ -14,6 +14,7 @@ from torch import Tensor
 from cg4ai.data import arrays
 from cg4ai.errors import InvalidInput, did_you_mean
 from cg4ai.records import Array
+from cg4ai.rules.regions import column_names
 from cg4ai.rules.requirement import as_class_labels, find_position
 from cg4ai.rules.rows import LinearRows, Rows
 from cg4ai.rules.sums import MultiInputRule
@@ -67,11 +68,12 @@ class GroupRates(MultiInputRule):
     tolerance: float | None = field(default=None, kw_only=True)
     between: tuple[Any, Any] | None = field(default=None, kw_only=True)
     margin: float | str = field(default="auto", kw_only=True)
-    asked: Any = field(default=None, kw_only=True, repr=False)  # the rule that this stands for
 
     ends: ClassVar[tuple[str, str]]
     score: ClassVar[str]
     possible: ClassVar[tuple[float, float]] = (-np.inf, np.inf)  # what a rate can be
+    errors: ClassVar[float] = 1.0  # standard errors that the margin "auto" is
+    chance: ClassVar[float] = 0.0  # standard errors below which no margin brings a tolerance
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,40 +202,48 @@ class GroupRates(MultiInputRule):
     def _listed(self, kept: NDArray[np.bool_]) -> dict[str, Any]:
         return {"groups": self.groups[kept]}
 
+    def with_tolerance(self, tolerance: float) -> Self:
+        """The same rule, more or less strict between groups; without margin."""
+        return self._with(tolerance=tolerance, margin=0.0)
+
     def _with(self, **changes: Any) -> Self:
-        made = replace(self, asked=self.asked or self, **changes)
+        made = replace(self, **changes)
         object.__setattr__(made, "output_size", self.output_size)
         return made
 
-    def tighten(self, spread: float, *, sampled: bool = False) -> Self:
+    def tighten(self, spread: float) -> Self:
         """The rule to train by: stricter by its margin, so that it holds at new inputs as well.
 
-        "auto" is one standard error of what is bound, for scores whose standard deviation is
-        `spread`, but at most half of the tolerance, or of the room between the ends. Where the
-        inputs are a sample that stands for new ones (`sampled`), a rate is bound to no less than
-        that error around the middle, even beyond the rule: closer is chance, and costs accuracy.
+        "auto" is `errors` standard errors of what is bound, for scores whose standard deviation is
+        `spread`, but at most half of the tolerance, or of the room between the ends. Of decisions
+        none leaves less than half an error: closer is chance, and costs accuracy.
         """
         changes: dict[str, Any] = {"margin": 0.0}
         if self.tolerance is not None:
-            error = max(
-                float(np.hypot(*(spread / np.sqrt(c.count) for c in pair)))
-                for pair in self.pair_cells()
-            )
-            most = self.tolerance - error if sampled else self.tolerance / 2
+            error = self.compute_error_of_gaps(spread)
+            most = min(self.tolerance / 2, max(0.0, self.tolerance - self.chance * error))
             changes["tolerance"] = self.tolerance - self._margin(error, most)
         error = max(spread / np.sqrt(cell.count) for cell in self.cells())
         least, largest = self.possible
         low, high = self.low, self.high
         room = (largest if high is None else high) - (least if low is None else low)
-        margin = self._margin(error, room / 2 - error if sampled else room / 2)
+        margin = self._margin(error, room / 2)
         if self.low is not None:
             changes[self.ends[0]] = max(self.low + margin, least)
         if self.high is not None:
             changes[self.ends[1]] = min(self.high - margin, largest)
         return self._with(**changes)
 
+    def compute_error_of_gaps(self, spread: float) -> float:
+        """The largest standard error of a difference of two groups, for scores of this spread."""
+        return max(
+            float(np.hypot(*(spread / np.sqrt(cell.count) for cell in pair)))
+            for pair in self.pair_cells()
+        )
+
     def _margin(self, error: float, most: float) -> float:
-        return float(min(error if isinstance(self.margin, str) else self.margin, most))
+        wanted = self.errors * error if isinstance(self.margin, str) else self.margin
+        return float(min(wanted, most))
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,15 +295,20 @@ class DecisionRate(GroupRates):
     whose label is that class; "equal opportunity"), "false positive" (the others) or "equalised
     odds" (both). All but the first need `labels` (m,), the classes of the inputs, numbers or names.
     `tolerance`: rates of two groups differ by at most this, for the pair `between` or all pairs.
-    `at_least`, `at_most`: bounds on the rate of each group. The rule is about the listed inputs; a
-    `margin` brings new ones closer to it, at a price. "auto" binds the rate at held-out inputs as
-    well, where no member was trained, stricter by one standard error but to no less than that; a
-    number makes the rule stricter by so much, at most by half of the tolerance. One that cannot be
-    kept is given up with a warning.
+    `at_least`, `at_most`: bounds on the rate of each group.
 
-    Members vote for the class of their largest score in training. One decision per input is then
-    made by a threshold on a mixture of their scores (`cg4ai.ensemble.decision_rule`); no group is
-    needed for it. All other rules bind the scores of the same members.
+    The listed inputs stand for new ones: rates are bound where models were not trained, by
+    cross-fitting, as well as at the listed inputs. `margin` makes the rule stricter while decisions
+    are chosen, by at most half of the tolerance: a number, or "auto", 1.645 standard errors of a
+    gap between groups of these sizes, to no less than half of one. Where one
+    error exceeds the tolerance, `fit` warns (`cg4ai.errors.SmallGroups`).
+
+    `groups` are needed in training only; decisions then use what the features tell of them. With
+    `group_feature`, the column of the inputs (name or position) that holds the group, decisions use
+    the group itself: each has a threshold of its own. `groups` may then be left out.
+
+    There is one decision per input, by a threshold on few scores (`cg4ai.ensemble.decision_rule`).
+    All other rules bind the scores of the mixture.
     """
 
     output: Any = field(default=None, kw_only=True)
@@ -301,10 +316,12 @@ class DecisionRate(GroupRates):
     labels: Any = field(default=None, kw_only=True)
     at_least: float | None = field(default=None, kw_only=True)
     at_most: float | None = field(default=None, kw_only=True)
-    margin: float | str = field(default=0.0, kw_only=True)
+    group_feature: Any = field(default=None, kw_only=True)
 
     ends = ("at_least", "at_most")
     possible = (0.0, 1.0)
+    errors = 1.645
+    chance = 0.5
     score = "decisions for class {}"
 
     def __post_init__(self) -> None:
@@ -323,6 +340,7 @@ class DecisionRate(GroupRates):
             raise InvalidInput(
                 f"the {self.of} rate needs labels, the class of each input", code="missing-argument"
             )
+        self._find_group_feature()
         super().__post_init__()
         for what in self.ends:
             value = getattr(self, what)
@@ -334,6 +352,23 @@ class DecisionRate(GroupRates):
     @property
     def column(self) -> int:
         return 1 if self.output is None else int(self.output)
+
+    def _find_group_feature(self) -> None:
+        """The position of the column that holds the group, and the groups if they are not given."""
+        if self.group_feature is None:
+            return
+        names = column_names(self.inputs) or ()
+        place = find_position(self.group_feature, names, "DecisionRate", "group_feature")
+        table = self.inputs if hasattr(self.inputs, "iloc") else np.asarray(self.inputs)
+        width = table.shape[1] if np.ndim(table) == 2 else 0
+        if place >= width:
+            raise InvalidInput(
+                f"group_feature is column {place}, counted from 0, of {width}", code="range"
+            )
+        object.__setattr__(self, "group_feature", place)
+        if self.groups is None:
+            column = table.iloc[:, place] if hasattr(table, "iloc") else table[:, place]
+            object.__setattr__(self, "groups", np.asarray(column))
 
     def _positions(self, outputs: Sequence[str]) -> dict[str, Any]:
         found = super()._positions(outputs)
@@ -384,9 +419,6 @@ class DecisionRate(GroupRates):
                 told = f" whose label is {'' if positive else 'not '}{self.column}"
                 found.append(Cell(cell.group, cell.inputs & among, told))
         return found
-
-    def rows(self, number: int) -> LinearRows:
-        return replace(super().rows(number), votes=True)
 
     def _listed(self, kept: NDArray[np.bool_]) -> dict[str, Any]:
         labels = None if self.labels is None else self.labels[kept]

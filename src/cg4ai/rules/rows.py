@@ -20,7 +20,6 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.layout import Layout
-from cg4ai.objectives import compute_votes
 from cg4ai.records import Array, IntArray
 
 
@@ -32,8 +31,7 @@ class LinearRows:
     given. With `index` (m,) row j reads one input, `inputs[index[j]]`, and its value is
     `coefficients[j] . outputs[index[j]]`. With `mixing` (m, k) a row sums over inputs:
     `value_j = sum_k mixing[j, k] * (coefficients[j] . outputs[k])`.
-    `origin` (m, 2) says which (input, rule) of the requirement made each row. Rows with `votes`
-    read the vote of each member, 1 for its largest score and else 0, where others read its scores.
+    `origin` (m, 2) says which (input, rule) of the requirement made each row.
     """
 
     requirement: int
@@ -43,7 +41,6 @@ class LinearRows:
     index: IntArray | None = None
     mixing: Array | None = None
     origin: IntArray | None = None
-    votes: bool = False
 
     linear: ClassVar[bool] = True
     JOINED: ClassVar = ("inputs", "coefficients", "bounds")
@@ -72,8 +69,6 @@ class LinearRows:
 
     def values(self, outputs: Tensor, positions: IntArray | None = None) -> Tensor:
         """`outputs` (..., k, r) -> (..., m). With `positions`, outputs holds only those."""
-        if self.votes:
-            outputs = compute_votes(outputs)
         coefficients = self.coefficients if positions is None else self.coefficients[:, positions]
         a = torch.as_tensor(coefficients, dtype=outputs.dtype, device=outputs.device)
         if self.index is not None:
@@ -115,7 +110,6 @@ class LinearRows:
             index,
             mixing,
             origin,
-            self.votes,
         )
 
 
@@ -138,7 +132,6 @@ class ConcaveRows:
     jensen: bool = False
 
     linear: ClassVar[bool] = False
-    votes: ClassVar[bool] = False
     index: ClassVar[None] = None
     JOINED: ClassVar = ("inputs", "bounds", "positions")
 

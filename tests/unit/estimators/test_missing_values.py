@@ -79,11 +79,11 @@ def test_rules_list_rows_with_missing_values_where_members_take_them(members: st
 
 def test_decisions_about_rows_with_missing_values() -> None:
     lower = X[:, 2] > 0
-    rule = DecisionRate(X, lower, tolerance=0.03)
+    rule = DecisionRate(X, lower, tolerance=0.1)
     model = ConstrainedClassifier(members="tree", iteration_limit=10, random_state=0)
     decided = model.fit(X, np.median(Y) < Y, requirements=[rule]).predict(X)
     assert np.isnan(X).any()
-    assert abs(decided[lower].mean() - decided[~lower].mean()) <= 0.03 + 1e-9
+    assert abs(decided[lower].mean() - decided[~lower].mean()) <= 0.1 + 1e-9
     negative = np.where(np.isnan(X), np.copysign(np.nan, -1.0), X)  # as 0 / 0 has it
     assert (model.predict(negative) == decided).all()
 

@@ -99,25 +99,14 @@ def test_a_margin_tightens_and_never_forbids_what_is_asked() -> None:
     assert np.isclose(Rate(X, GROUPS, tolerance=0.1).tighten(0.01).tolerance, 0.1 - error)
     assert Rate(X, GROUPS, tolerance=0.1).tighten(9.0).tolerance == 0.05
     assert Rate(X, GROUPS, tolerance=0.1, margin=0.03).tighten(9.0).tolerance == 0.07
-    assert DecisionRate(X, GROUPS, tolerance=0.1).tighten(9.0).tolerance == 0.1
+    assert DecisionRate(X, GROUPS, tolerance=0.1, margin=0.0).tighten(9.0).tolerance == 0.1
+    fine = DecisionRate(X, GROUPS, tolerance=0.1).tighten(0.01)
+    assert np.isclose(fine.tolerance, 0.1 - 1.645 * error)
     most = DecisionRate(X, GROUPS, at_least=0.9, margin="auto").tighten(9.0)
     assert np.isclose(most.at_least, 0.95), "no rate is above 1"
     both = Rate.budget(X, mean_at_least=0.4, mean_at_most=0.5).tighten(9.0)
     assert np.isclose(both.mean_at_least, 0.45)
     assert np.isclose(both.mean_at_most, 0.45)
-
-
-def test_a_sample_is_bound_no_closer_than_chance_allows() -> None:
-    sizes = np.unique(GROUPS, return_counts=True)[1].tolist()
-    error = 0.01 * np.sqrt(sum(1 / size for size in sorted(sizes)[:2]))
-    wide = DecisionRate(X, GROUPS, tolerance=0.1, margin="auto").tighten(0.01, sampled=True)
-    assert np.isclose(wide.tolerance, 0.1 - error)
-    fine = DecisionRate(X, GROUPS, tolerance=error / 2, margin="auto")
-    assert np.isclose(fine.tighten(0.01, sampled=True).tolerance, error)
-    ends = DecisionRate(X, at_least=0.4, at_most=0.5, margin="auto")
-    both = ends.tighten(0.2 * np.sqrt(len(X)), sampled=True)  # a standard error of 0.2
-    assert np.isclose(both.at_least, 0.25)
-    assert np.isclose(both.at_most, 0.65)
 
 
 def test_a_rule_at_some_of_its_inputs_has_the_rates_of_those() -> None:

@@ -57,6 +57,9 @@ class PricerDefaults:
     def for_single_models(self: Pricer, pressure: float) -> Pricer:
         return self
 
+    def for_decisions(self: Pricer) -> Pricer:
+        return self
+
     def refuse(self, objective: AnyObjective, requirements: Sequence[Requirement]) -> None:
         pass
 
@@ -107,6 +110,9 @@ class WrappingPricer(PricerDefaults):
 
     def for_single_models(self, pressure: float) -> Pricer:
         return self.map_inner(lambda one: one.for_single_models(pressure))
+
+    def for_decisions(self) -> Pricer:
+        return self.map_inner(lambda one: one.for_decisions())
 
 
 def _replaced(pricer: Any, **changes: Any) -> Pricer:

@@ -103,11 +103,14 @@ class TreePricer(PricerDefaults):
 
     @property
     def capabilities(self) -> PricerCapabilities:
+        from sklearn.base import is_classifier
+
         return PricerCapabilities(
             fits_data=True,
             needs_labels=True,
             takes_missing=takes_missing(self.estimator),
             keeps_shapes=True,
+            any_classes=is_classifier(self.estimator),
         )
 
     def with_shapes(self, shapes: Sequence[Shape]) -> TreePricer:

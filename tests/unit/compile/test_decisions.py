@@ -1,7 +1,8 @@
-"""Rules on decisions: the master against an LP over all voters, decisions at the listed inputs."""
+"""Rules on decisions: kept at listed inputs and new ones, beside other rules, in any batch."""
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import linprog
 from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -17,21 +17,16 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor, Problem, load, solve
-from cg4ai.colgen import snapshots
-from cg4ai.colgen.decisions import MemberScores, find_thresholds
 from cg4ai.colgen.pricing.trees import TreePricer
-from cg4ai.colgen.restricted_master import Workspace
-from cg4ai.compile.compiled import CompiledProblem
-from cg4ai.compile.votes import apply_votes
 from cg4ai.data import fit_with_requirements
+from cg4ai.ensemble.decision_search import DecisionSearch, RateRows, ScoreTable, Term
 from cg4ai.ensemble.ensemble import Ensemble
-from cg4ai.errors import FitWarning, InvalidInput
+from cg4ai.errors import FitWarning, InvalidInput, SmallGroups
 from cg4ai.layout import Layout
 from cg4ai.members import affine
 from cg4ai.members.mixture import Part
 from cg4ai.objectives import Supervised
 from cg4ai.rules import Box, DecisionRate, Linear, Margin, Monotone, Range
-from cg4ai.settings import Settings
 from raising import raises
 
 
@@ -70,15 +65,14 @@ def by_hand(model: Any, inputs: Any) -> Any:
 
 
 X, Y, G = people(1500)
-PARITY = DecisionRate(X, G, tolerance=0.02, name="parity")
+PARITY = DecisionRate(X, G, tolerance=0.05, name="parity")
 
 
 @pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=4)])
 def test_parity_of_decisions_holds_at_the_listed_rows(members: Any) -> None:
-    rule = DecisionRate(X, G, tolerance=0.02)
-    model = ConstrainedClassifier(members=members, random_state=0).fit(X, Y, [rule])
+    model = ConstrainedClassifier(members=members, random_state=0).fit(X, Y, [PARITY])
     decided = model.predict(X)
-    assert gap(decided, G) <= 0.02 + 1e-9
+    assert gap(decided, G) <= 0.05 + 1e-9
     assert model.audit_[0].holds
     assert gap(ConstrainedClassifier(members=members, random_state=0).fit(X, Y).predict(X), G) > 0.1
     assert np.allclose(model.predict_proba(X).sum(1), 1)
@@ -95,67 +89,36 @@ def test_equalised_odds_of_networks() -> None:
 
 
 def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path) -> None:
-    rule = DecisionRate(X, G, tolerance=0.01)
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
     decided = model.predict(X)
     assert [int(model.predict(x[None])[0]) for x in X[:50]] == decided[:50].tolist()
     model.ensemble_.save(tmp_path / "model")
     assert load(tmp_path / "model").decide(X).tolist() == decided.tolist()
 
 
-def test_rates_are_stated_with_intervals_on_held_out_rows() -> None:
-    rule = DecisionRate(X, G, tolerance=0.02)
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+def test_rates_are_stated_with_intervals_where_models_were_not_trained() -> None:
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
     first, second, difference = model.audit_[0].rates
     decided = model.predict(X)
     assert np.isclose(first.value, decided[G == 0].mean())
     assert np.isclose(difference.value, first.value - second.value)
     assert first.held_out is not None
     assert second.held_out is not None
-    assert first.held_out.count + second.held_out.count == model.n_held_out_
+    assert first.held_out.count + second.held_out.count == len(X)
+    assert abs(difference.held_out.value) <= 0.05
     assert 0 <= first.held_out.low < first.held_out.value < first.held_out.high <= 1
     assert "held out" in str(model.audit_[0])
-
-
-def test_column_generation_finds_the_optimum_of_the_linear_program_over_all_voters() -> None:
-    random = np.random.default_rng(3)
-    slopes = np.zeros((40, 4, 2))
-    slopes[..., 1] = random.normal(size=(40, 4))
-    offsets = np.zeros((40, 2))
-    offsets[:, 1] = random.normal(size=40)
-    voters = affine(slopes, offsets)
-    rule = DecisionRate(X, G, tolerance=0.05)
-    problem = Problem(
-        objective=Supervised(X, Y, "cross_entropy"),
-        requirements=[rule, Linear(X[:1], [-1.0, 1.0], 0.3, ">=")],
-        pricers=[TreePricer(LogisticRegression(), scales=(1.0,))],
-        layout=Layout.single(2),
-        start=[(voters, np.zeros(40, np.int64))],
-    )
-    result = solve(problem)
-    scores = np.einsum("nd,mdr->mnr", X, slopes) + offsets[:, None]
-    constants = np.broadcast_to(np.eye(2)[:, None], (2, len(X), 2))
-    scores = np.concatenate([scores, constants])
-    votes = scores.argmax(2)
-    errors = (votes != Y).mean(1)
-    gaps = votes[:, G == 0].mean(1) - votes[:, G == 1].mean(1)
-    rows = [gaps, -gaps, -(scores[:, 0, 1] - scores[:, 0, 0])]
-    best = linprog(errors, np.stack(rows), [0.05, 0.05, -0.3], np.ones((1, len(errors))), [1.0])
-    assert result.objective <= best.fun + 1e-6, "trained voters can only help"
-    assert result.feasible
-    first = result.ensemble.predict(X[:1])[0]
-    assert first[1] - first[0] >= 0.3 - 1e-6, "the mean of scores, not of votes"
 
 
 def test_many_classes_and_labels_that_are_not_positions() -> None:
     random = np.random.default_rng(1)
     labels = np.array([3, 5, 9])[np.digitize(X[:, 0] + 0.5 * random.normal(size=len(X)), [0, 1])]
-    rule = DecisionRate(X, G, tolerance=0.05, of="true positive", labels=labels, output=2)
+    rule = DecisionRate(X, G, tolerance=0.08, of="true positive", labels=labels, output=2)
     model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
     decided = model.fit(X, labels, [rule]).predict(X)
     assert set(np.unique(decided)) <= {3, 5, 9}
     of_class = labels == 9
-    assert gap((decided == 9)[of_class], G[of_class]) <= 0.05 + 1e-9
+    assert gap((decided == 9)[of_class], G[of_class]) <= 0.08 + 1e-9
 
 
 def test_bounds_on_selection_rates() -> None:
@@ -207,7 +170,7 @@ def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(memb
     assert [str(one.strength) for one in model.audit_] == ["audited", "shielded", "shielded"]
     assert all(one.holds for one in model.audit_)
     decided = model.predict(X)
-    assert gap(decided, G) <= 0.02 + 1e-9
+    assert gap(decided, G) <= 0.05 + 1e-9
     assert (decided == by_hand(model, X)).all(), "votes are those of shielded outputs"
     assert model.predict_proba(EVERYWHERE)[:, 1].max() <= 0.7 + 1e-9
     inside = np.random.default_rng(8).uniform([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0, 1], (500, 4))
@@ -225,7 +188,7 @@ def test_beside_monotone_scores_and_decisions_never_fall(members: Any) -> None:
         model.fit(X, Y, [PARITY, rises])
     assert [str(one.strength) for one in model.audit_] == ["audited", "constructed"]
     decided = model.predict(X)
-    assert gap(decided, G) <= 0.02 + 1e-9
+    assert gap(decided, G) <= 0.05 + 1e-9
     assert (decided == by_hand(model, X)).all()
     higher = EVERYWHERE + np.array([0, 1.0, 0, 0]) * np.random.default_rng(9).exponential(
         size=(len(EVERYWHERE), 1)
@@ -246,68 +209,108 @@ def test_beside_a_range_of_logits_and_listed_rules() -> None:
     scores = np.asarray(model.ensemble_.predict(EVERYWHERE * 10))
     assert np.abs(scores).max() <= 2
     assert (model.decision_function(X[:4]) >= 2 * Y[:4] - 1.5 - 1e-6).all()
-    assert gap(model.predict(X), G) <= 0.02 + 1e-9
+    assert gap(model.predict(X), G) <= 0.05 + 1e-9
 
 
-def test_a_margin_keeps_rates_of_decisions_from_being_learnt_by_heart() -> None:
-    """Trees learn by heart which group their rows belong to."""
-    inputs, labels, group = people(4000, seed=5)
-    fresh, _, fresh_group = people(40_000, seed=6)
-    gaps = {}
-    for margin in (0.0, "auto"):
-        rule = DecisionRate(inputs, group, tolerance=0.04, margin=margin)
-        tree = DecisionTreeClassifier(max_depth=7, min_samples_leaf=5, random_state=0)
-        model = ConstrainedClassifier(members=tree, random_state=0).fit(inputs, labels, [rule])
-        assert gap(model.predict(inputs), group) <= 0.04 + 1e-9
-        gaps[margin] = gap(model.predict(fresh), fresh_group)
-    assert model.n_held_out_ > 1300
-    assert gaps["auto"] <= 0.04 < gaps[0.0]
-
-
-def test_a_margin_finer_than_chance_leaves_decisions_that_know_the_labels() -> None:
-    """Bound to noise, held-out rates would be kept by deciding almost all alike."""
-    inputs, labels, group = people(600, seed=5)
-    fresh, fresh_labels, _ = people(20_000, seed=8)
-    right = {}
-    for margin in (0.0, "auto"):
-        rule = DecisionRate(inputs, group, tolerance=0.01, margin=margin)
+@pytest.mark.parametrize("of", ["selection", "equalised odds"])
+@pytest.mark.parametrize("known", [False, True])
+def test_rates_carry_over_to_new_rows(of: str, known: bool) -> None:
+    tolerance, gaps, right, plain = 0.04, [], [], []
+    for seed in range(3):
+        inputs, labels, group = people(3000, seed=20 + seed)
+        fresh, fresh_labels, fresh_group = people(20_000, seed=40 + seed)
+        place = None
+        if known:
+            inputs, fresh = np.column_stack([inputs, group]), np.column_stack([fresh, fresh_group])
+            place = 4
+        given = None if known else group
+        rule = DecisionRate(
+            inputs, given, tolerance=tolerance, of=of, labels=labels, group_feature=place
+        )
         model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
-        model.fit(inputs, labels, [rule])
-        assert gap(model.predict(inputs), group) <= 0.01 + 1e-9
-        right[margin] = (model.predict(fresh) == fresh_labels).mean()
-    assert right["auto"] >= right[0.0] - 0.05
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SmallGroups)
+            decided = model.fit(inputs, labels, [rule]).predict(fresh)
+        assert model.audit_[0].holds
+        of_rule = gap(decided, fresh_group)
+        if of != "selection":
+            of_rule = odds(decided, fresh_labels, fresh_group)
+        gaps.append(of_rule)
+        right.append((decided == fresh_labels).mean())
+        plain.append(max(fresh_labels.mean(), 1 - fresh_labels.mean()))
+    error = 0.5 * np.sqrt(4 / 3000 if of == "selection" else 8 / 3000)
+    assert np.mean(gaps) <= tolerance + error
+    assert np.mean(right) > np.mean(plain) + 0.05, "they know the labels"
 
 
-def test_a_margin_that_cannot_be_kept_is_given_up_in_words() -> None:
-    rules = [
-        DecisionRate(X, G, tolerance=0.1, margin=0.05, name="parity"),
-        DecisionRate(X[G == 1], at_least=0.6, name="enough"),
-        DecisionRate(X[G == 0], at_most=0.52, name="not too many"),
-    ]
+def test_groups_too_small_are_refused_or_warned_of() -> None:
+    inputs, labels, group = people(600, seed=5)
+    rule = DecisionRate(inputs, group, tolerance=0.01)
     model = ConstrainedClassifier(members=LogisticRegression(), random_state=0)
-    with pytest.warns(FitWarning, match="margin .* cannot be kept"):
-        model.fit(X, Y, rules)
-    assert all(one.holds for one in model.audit_)
-    decided = model.predict(X)
-    assert 0.08 - 1e-9 <= gap(decided, G) <= 0.1 + 1e-9
-    assert "margin" in model.result_.note
+    with pytest.warns(SmallGroups):
+        model.fit(inputs, labels, [rule])
+    assert SmallGroups.code == "small-groups"
+    assert "too small" in model.cautions_[0]
+    assert (model.predict(inputs) == labels).mean() > 0.5
+    few = np.where(np.arange(600) < 3, 2, group)
+    with raises(InvalidInput, "small-groups"):
+        model.fit(inputs, labels, [DecisionRate(inputs, few, tolerance=0.1)])
 
 
-def test_rows_of_a_checkpoint_still_read_votes() -> None:
-    stated = Problem(
-        objective=Supervised(X, Y, "log_loss"),
-        requirements=[PARITY, Linear(X[:1], [0.0, 1.0], 0.3, ">=")],
-        pricers=[TreePricer(LogisticRegression())],
-        layout=Layout.single(2),
+def test_a_feature_that_does_not_tell_the_groups_is_refused() -> None:
+    rule = DecisionRate(X, G, tolerance=0.1, group_feature=0)
+    ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    mixed = np.column_stack([X, np.arange(len(X)) % 2])
+    with raises(InvalidInput, "conflict"):
+        ConstrainedClassifier().fit(
+            mixed, Y, [DecisionRate(mixed, G, tolerance=0.1, group_feature=4)]
+        )
+
+
+def test_one_model_cannot_decide_for_groups() -> None:
+    with raises(InvalidInput, "conflict"):
+        ConstrainedClassifier(members="tree", single_model=True).fit(X, Y, [PARITY])
+
+
+def test_the_frontier_is_of_rows_that_chose_nothing() -> None:
+    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
+    found = model.frontier([0.02, 0.1, 0.3])
+    assert [one.tolerance for one in found.points] == [0.02, 0.1, 0.3]
+    assert np.all(np.diff([one.gap for one in found.points]) > 0)
+    assert found.points[0].accuracy < found.unbound.accuracy
+    assert found.table()[-1]["gap"] == found.unbound.gap > 0.2
+    assert str(pickle.loads(pickle.dumps(model)).frontier([0.1]).points) == str(
+        model.frontier([0.1]).points
     )
-    problem = apply_votes(CompiledProblem.from_problem(stated))
-    work = Workspace(problem, Settings())
-    work.start()
-    restored = snapshots.restore(snapshots.take(work), problem, Settings())
-    scores = torch.as_tensor([[0.6, 0.4]], dtype=torch.float64).expand(len(X), 2)
-    decided, scored = (batch.values(scores[: len(batch.inputs)]) for batch in restored.rows.batches)
-    assert decided.tolist() == [0.0, 0.0], "nobody is voted for"
-    assert scored.tolist() == [0.4]
+    with raises(InvalidInput, "range"):
+        model.frontier([-0.1])
+    with raises(InvalidInput, "unsupported"):
+        ConstrainedClassifier(members=LogisticRegression()).fit(X, Y).frontier()
+
+
+def test_the_search_finds_what_brute_force_does() -> None:
+    """Two scores and a threshold, against all thresholds of a fine grid of weights."""
+    x, y, group = people(300, seed=4)
+    score, told = (x @ [1.0, 0.8, -0.5, 0.0]) / 4, (x[:, 0] - 0.5) / 4
+    base, term = (np.stack([-one / 2, one / 2], axis=1) for one in (score, told))
+    costs = (1.0 - np.eye(2)[y]) / len(y)
+    table = ScoreTable(base, (Term("group", term, -term),), costs, np.full(len(y), -1))
+    rule = DecisionRate(x, group, tolerance=0.03)
+    rule.check(4, 2)
+    rows = RateRows.of([rule], {id(rule.points): np.arange(len(x))}, len(x))
+    search = DecisionSearch((table, rows), listed=(table, rows))
+    found = search.settle(search.run()[0])
+    least = 1.0
+    for weight in np.linspace(-1.5, 1.5, 201):
+        mixed = score + weight * told
+        for threshold in np.append(np.sort(mixed) - 1e-9, np.inf):
+            decided = (mixed > threshold).astype(int)
+            if gap(decided, group) <= 0.03:
+                least = min(least, float((decided != y).mean()))
+    assert found.error <= least + 0.01
+    decided = table.decide(found.values, found.offsets)
+    assert gap(decided, group) <= 0.03 + 1e-9
+    assert found.error == pytest.approx((decided != y).mean())
 
 
 def groups_behind_components(count: int = 1500) -> tuple[Any, Any, Any, Any]:
@@ -397,49 +400,3 @@ def test_records_of_decisions_that_do_not_fit_are_refused(record: Any) -> None:
     model.about["decisions"] = record
     with raises(InvalidInput, "bad-file", "decides"):
         model.decide([[2.0]])
-
-
-def test_thresholds_are_the_best_of_all_for_a_mixture_of_two() -> None:
-    """Against all thresholds of a fine grid of mixtures, by brute force."""
-    x, y, group = people(300, seed=4)
-    slopes = np.zeros((2, 4, 2))
-    slopes[:, :, 1] = [[1.0, 0.8, -0.5, 0.0], [-1.0, 1.0, 0.0, 0.5]]
-    voters = affine(slopes, np.zeros((2, 2)))
-    rule = DecisionRate(x, group, tolerance=0.03)
-    problem = Problem(
-        objective=Supervised(x, y, "cross_entropy"),
-        requirements=[rule],
-        pricers=[TreePricer(LogisticRegression())],
-        layout=Layout.single(2),
-    )
-    mixture = Ensemble((Part(voters, np.zeros(2, np.int64), np.full(2, 0.5)),), Layout.single(2))
-    found = find_thresholds(MemberScores(mixture, CompiledProblem.from_problem(problem)), [rule])
-    assert found.is_kept
-    least = 1.0
-    for share in np.linspace(0, 1, 201):
-        score = x @ (share * slopes[0, :, 1] + (1 - share) * slopes[1, :, 1])
-        for threshold in np.append(np.sort(score) - 1e-9, np.inf):
-            decided = (score > threshold).astype(int)
-            if gap(decided, group) <= 0.03:
-                least = min(least, float((decided != y).mean()))
-    assert found.error <= least + 0.02
-    mixture.about["decisions"] = found.decider.record()
-    decided = mixture.decide(x)
-    assert gap(decided, group) <= 0.03
-    assert found.error == pytest.approx((decided != y).mean())
-
-
-def test_what_held_out_rows_contradict_is_said_of_listed_rows_alone() -> None:
-    inputs, labels, group = people(1500, seed=5)
-    rule = DecisionRate(inputs, group, tolerance=0.01)
-    tree = DecisionTreeClassifier(max_depth=9, min_samples_leaf=3, random_state=0)
-    model = ConstrainedClassifier(members=tree, random_state=0, validation_fraction=0.4)
-    with pytest.warns(FitWarning, match="likely violated on new ones"):
-        model.fit(inputs, labels, [rule])
-    (audit,) = model.audit_
-    assert audit.holds
-    assert audit.doubtful
-    known = audit.rates[-1].held_out
-    assert known is not None
-    assert known.low > 0.01 or known.high < -0.01
-    assert "holds (audited) on the listed rows; likely violated on new ones" in str(audit)
