@@ -39,12 +39,9 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.saved import load
     from cg4ai.errors import Cg4aiError, FitWarning
     from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
-<<<<<<< HEAD
+    from cg4ai.estimators.postprocess import postprocess
     from cg4ai.fitted_models.audit import audit_model
     from cg4ai.fitted_models.repairing import repair
-=======
-    from cg4ai.estimators.postprocess import postprocess
->>>>>>> h-decisions
     from cg4ai.objectives import Objective
     from cg4ai.proofs.certificate import write_certificate
     from cg4ai.proofs.certification import certify
@@ -62,12 +59,9 @@ else:
             "cg4ai.ensemble.saved": ["load"],
             "cg4ai.errors": ["Cg4aiError", "FitWarning"],
             "cg4ai.estimators.estimators": ["ConstrainedClassifier", "ConstrainedRegressor"],
-<<<<<<< HEAD
+            "cg4ai.estimators.postprocess": ["postprocess"],
             "cg4ai.fitted_models.audit": ["audit_model"],
             "cg4ai.fitted_models.repairing": ["repair"],
-=======
-            "cg4ai.estimators.postprocess": ["postprocess"],
->>>>>>> h-decisions
             "cg4ai.objectives": ["Objective"],
             "cg4ai.proofs.certificate": ["write_certificate"],
             "cg4ai.proofs.certification": ["certify"],

@@ -206,7 +206,6 @@ class ConstrainedEstimator(StoredEstimator):
         start = self._start(kinds, task, trained)
         self._links = task.links
         self._judge = Scorer(trained, weighed, task.outputs, task.quantiles)
-        judging = data if self.votes_ else weighed  # errors of votes are hardly learnt by heart
         prior = None
         scored = task.classification and self.loss in USUAL_LOSSES and kind == "mixture"
         split = not self.votes_ and examples.looked is None and weighed is not data
@@ -219,15 +218,11 @@ class ConstrainedEstimator(StoredEstimator):
             )
             if prior is not None:
                 start.append((prior.member, np.zeros(1, np.int64)))
-        objective = judging.objective(loss, kind)
+        objective = weighed.objective(loss, kind)
         if prior is not None:
             objective = prior.add_to(objective)
         problem = Problem(
-<<<<<<< HEAD
             objective=objective,
-=======
-            objective=weighed.objective(loss, kind),
->>>>>>> h-decisions
             requirements=tuple(requirements),
             pricers=pricers,
             layout=Layout.single(task.outputs),
@@ -373,14 +368,10 @@ class ConstrainedEstimator(StoredEstimator):
 
     def _cautions(self, result: Result, score: Score) -> tuple[str, ...]:
         """What whoever uses this model should know first."""
-<<<<<<< HEAD
-        found = [self._misaligned] if self._misaligned else []
-        found += self._shortcomings
-=======
         decisions = result.decisions
         self._small_groups = () if decisions is None else decisions.small_groups
         found = [*self._small_groups, *([self._misaligned] if self._misaligned else [])]
->>>>>>> h-decisions
+        found += self._shortcomings
         found += [
             f"a requirement is violated: {audit}" for audit in result.audits if not audit.holds
         ]

@@ -30,12 +30,8 @@ PARAMETERS = """
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
         (500 for each class) on where no rule is about listed inputs, rates or regions, one
-<<<<<<< HEAD
-        boosted model; for classes one of small trees from 300 rows on), "network"; "affine",
-=======
-        boosted model; where all rules are about decisions, logistic regression and a boosted
-        model), "network"; "affine",
->>>>>>> h-decisions
+        boosted model; for classes one of small trees from 300 rows on; where all rules are about
+        decisions, logistic regression and a boosted model), "network"; "affine",
         "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
         are priced exactly, so that optimality and infeasibility can be proven ("affine" in a
         classifier of probabilities are linear scores under a softmax, which is trained); "tree",

@@ -156,7 +156,7 @@ def _draw_vectors(
 
 
 def _vary(sent: Array, count: int) -> Array:
-    """(count or more, D): measured vectors, evenly over time; where they are few, varied ones beside.
+    """(count or more, D): measured vectors, evenly over time; if few, varied ones beside.
 
     Paths that suit three vectors alone may be bad ones for the fourth.
     """
