@@ -43,7 +43,7 @@ from cg4ai.estimators.kinds import (
 from cg4ai.estimators.parameters import COLUMN_LIMIT, is_number, one_of
 from cg4ai.estimators.progress import watch_progress
 from cg4ai.estimators.score_check import Score, Scorer
-from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
+from cg4ai.estimators.simple_members import simple_members
 from cg4ai.layout import Layout
 from cg4ai.members.factories import make_picklable
 from cg4ai.objectives import LossFunction
@@ -285,10 +285,18 @@ class ConstrainedEstimator(ReadingEstimator):
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
         known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
         limit = self._limits["column_limit"]
-        room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
+        room = is_number(limit) and limit >= 4 * (1 + len(self.work.shrinkages))
         if known and room and task.output_limit is None:
             architecture = make_network(self, task)
-            start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
+            start.append(
+                simple_members(
+                    architecture,
+                    trained,
+                    task.quantiles,
+                    task.shapes,
+                    shrinkages=self.work.shrinkages,
+                )
+            )
         return [(members, np.zeros(len(members), np.int64)) for members in start]
 
     def adopt(self, result: Result) -> Self:

@@ -25,6 +25,7 @@ from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.schedules import OneTimePricer, TwoStagePricer
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.estimators.effort import Effort
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.protocols import Architecture, Members, Pricer
@@ -221,7 +222,12 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
             code="unknown-name",
         )
     if kind == "auto":
-        return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
+        work = parameters.work
+        boosted = _boosted_once(task, parameters.n_jobs, work)
+        if boosted and work.boosted_alone and not task.rows:
+            return boosted
+        networks = _named("network", parameters, task)
+        return [*boosted, *networks] if work.boosted_first else [*networks, *boosted]
     if kind == "network":
         return [_of_networks(make_network(parameters, task), parameters, task)]
     if kind in ("affine", "relu"):
@@ -279,27 +285,30 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
     return TreePricer(model, scales=scales, n_jobs=jobs)
 
 
-def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
+def _boosted_once(task: LearningTask, jobs: int | None, work: Effort) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model of larger tables, weighed like any other.
 
-    Where rules bind rows of the master, networks alone learn to keep them.
+    Where rules bind rows of the master, networks alone learn to keep them. Where all rules are
+    rates, a boosted model would learn by heart who is in which group.
     """
-
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
-    if few or task.rows or unfit or logits:
+    bound = task.rates or task.votes or (task.rows and not work.boosted_first)
+    if few or bound or unfit or logits:
         return []
+    beside = work.boosted_first
     if task.quantiles:
         from cg4ai.colgen.pricing.quantiles import QuantilePricer
 
-        return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
+        pricer = QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs)
+        return [OneTimePricer(pricer, beside=beside)]
     model = _tree("boosting", task)
     if task.classes > 2:
         model.set_params(max_iter=max(20, TREES // task.classes))
     from cg4ai.colgen.pricing.trees import TreePricer
 
-    return [OneTimePricer(TreePricer(model, scales=(1.0,)))]
+    return [OneTimePricer(TreePricer(model, scales=(1.0,)), beside=beside)]
 
 
 def _tree(kind: str, task: LearningTask) -> BaseEstimator:

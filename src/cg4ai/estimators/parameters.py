@@ -13,15 +13,15 @@ from sklearn.base import BaseEstimator
 from cg4ai.callbacks import check_callbacks
 from cg4ai.colgen.master.table import USUAL
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.estimators.effort import Effort, find_effort
 from cg4ai.objectives import LossFunction
 from cg4ai.parallel import check_jobs
 from cg4ai.settings import Settings
 
-PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
+BATCH, FEWEST_STEPS = 64, 200  # of modules of the user's own
 MANY_INPUTS = 32
 COLUMN_LIMIT = 100  # members of a mixture, unless the settings say otherwise
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
-MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
 MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 VOTES = 1e-4  # of the error rate: votes are few numbers to learn, and weighing them is cheap
@@ -116,6 +116,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     """The parameters of both estimators; as scikit-learn wants it, they are checked in `fit`."""
 
     members: Any = "auto"
+    effort: str = "default"
     hidden: int | Sequence[int] | str = "auto"
     activation: str = "auto"
     objective: str = "mixture"
@@ -136,12 +137,17 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
     callbacks: Sequence[Any] | None = None
 
+    @property
+    def work(self) -> Effort:
+        """What the word for effort stands for."""
+        return find_effort(self.effort)
+
     def layers(self, rows: int) -> tuple[int, ...]:
         """Hidden layer sizes; their values are checked by the network."""
         hidden: Any = self.hidden
         if _auto(hidden):
             few = (64,) if self._many_inputs else (16,)
-            return (32, 32) if rows > MANY_ROWS else few
+            return (32, 32) if rows > self.work.many_rows else few
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
     @property
@@ -155,15 +161,17 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         `rates`: all rules are rates, which members without decay would learn by heart.
         """
         free = () if rates else (0.0,)
-        restarts = 2 if _auto(self.hidden) and self._many_inputs else 4
+        work = self.work
+        restarts = min(work.restarts, 2 if _auto(self.hidden) and self._many_inputs else 4)
         few = TrainingParameters(restarts, 200, 0.04, None, (1.0, *free))
-        many = TrainingParameters(1, 6000, 0.01, 512, (0.1, *free))
-        return self._training(many if rows > MANY_ROWS else few)
+        steps = work.steps_on_batches(rows)
+        many = TrainingParameters(1, steps, 0.01, work.batch_size, (0.1, *free))
+        return self._training(many if rows > work.many_rows else few)
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
         """As one trains a module alone: passes over all rows in small batches."""
-        steps = max(FEWEST_STEPS, math.ceil(PASSES * rows / BATCH))
-        return self._training(TrainingParameters(2, steps, 0.01, BATCH, (0.0,)))
+        steps = max(FEWEST_STEPS, math.ceil(self.work.passes * rows / BATCH))
+        return self._training(TrainingParameters(self.work.modules, steps, 0.01, BATCH, (0.0,)))
 
     def _training(self, usual: TrainingParameters) -> TrainingParameters:
         """What is given, and the usual where that is "auto"."""
@@ -267,6 +275,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
+            "training_rounds": self.work.training_rounds,
+            "estimate_restarts": self.work.estimate_restarts,
             "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
             "penalty": float(usual.penalty * price),

@@ -26,7 +26,7 @@ from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
-from cg4ai.estimators.parameters import MANY_ROWS
+from cg4ai.estimators.effort import find_effort
 from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.report import wording
 from cg4ai.report.story import SavedRun, Story
@@ -163,6 +163,7 @@ def estimator_of(
     members: Any = list(settings.members)
     parameters: dict[str, Any] = {
         "members": members[0] if len(members) == 1 else members,
+        "effort": settings.effort,
         "hidden": settings.hidden,
         "activation": settings.activation,
         "objective": settings.objective,
@@ -180,7 +181,7 @@ def estimator_of(
         "random_state": settings.seed,
         "device": settings.device,
     }
-    if rows > MANY_ROWS:
+    if rows > find_effort(settings.effort).many_rows:
         usual = {one.name: one.default for one in fields(TrainSettings)}
         parameters |= {name: "auto" for name in TRAINED if parameters[name] == usual[name]}
     if task == CLASSIFICATION:
