@@ -76,7 +76,7 @@ class InTurn(WrappingPricer):
 class OneTimePricer(WrappingPricer):
     """Asks `inner`, which makes trees, only while the mixture has none.
 
-    With `beside` the pricers after it are asked in the same round.
+    With `beside` it is asked in the first iteration alone, and the pricers after it there as well.
     """
 
     inner: Pricer
@@ -84,7 +84,8 @@ class OneTimePricer(WrappingPricer):
 
     def price(self, request: PricingRequest) -> PricingResult:
         parts = () if request.ensemble is None else request.ensemble.parts
-        if any(part.members.innermost().kind == TREES for part in parts):
+        late = self.beside and request.iteration > 0
+        if late or any(part.members.innermost().kind == TREES for part in parts):
             return _nothing(ENOUGH)
         return replace(self.inner.price(request), others_too=self.beside)
 
