@@ -259,7 +259,7 @@ class ConstrainedEstimator(ReadingEstimator):
         """The limits of the loop, which are parameters or settings."""
         return {
             "column_limit": (self.settings or {}).get("column_limit", COLUMN_LIMIT),
-            "iteration_limit": self.iteration_limit,
+            "iteration_limit": self.most_iterations,
             "time_limit_s": self.time_limit_s,
         }
 

@@ -181,8 +181,10 @@ def estimator_of(
         "random_state": settings.seed,
         "device": settings.device,
     }
+    usual = {one.name: one.default for one in fields(TrainSettings)}
+    if settings.iteration_limit == usual["iteration_limit"]:
+        parameters["iteration_limit"] = "auto"
     if rows > find_effort(settings.effort).many_rows:
-        usual = {one.name: one.default for one in fields(TrainSettings)}
         parameters |= {name: "auto" for name in TRAINED if parameters[name] == usual[name]}
     if task == CLASSIFICATION:
         limit = settings.output_limit
