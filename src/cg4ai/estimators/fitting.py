@@ -285,7 +285,7 @@ class ConstrainedEstimator(ReadingEstimator):
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
         known = any(isinstance(kind, str) and kind in ("auto", "network") for kind in kinds)
         limit = self._limits["column_limit"]
-        room = is_number(limit) and limit >= 4 * (1 + len(self.work.shrinkages))
+        room = is_number(limit) and limit >= 4 * (1 + len(self.chosen_effort.shrinkages))
         if known and room and task.output_limit is None:
             architecture = make_network(self, task)
             start.append(
@@ -294,7 +294,7 @@ class ConstrainedEstimator(ReadingEstimator):
                     trained,
                     task.quantiles,
                     task.shapes,
-                    shrinkages=self.work.shrinkages,
+                    shrinkages=self.chosen_effort.shrinkages,
                 )
             )
         return [(members, np.zeros(len(members), np.int64)) for members in start]

@@ -222,7 +222,7 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
             code="unknown-name",
         )
     if kind == "auto":
-        work = parameters.work
+        work = parameters.chosen_effort
         boosted = _boosted_once(task, parameters.n_jobs, work)
         if boosted and work.boosted_alone and not task.rows:
             return boosted

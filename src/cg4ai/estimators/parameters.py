@@ -31,10 +31,11 @@ PARAMETERS = """
     Parameters
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
-        (500 for each class) on where no rule is about listed inputs, rates or regions, one
-        boosted model), "network"; "affine",
-        "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
-        are priced exactly, so that optimality and infeasibility can be proven; "tree",
+        (500 for each class) on where not all rules are rates, one boosted model; with
+        effort="best" only where no rule is about listed inputs, rates or regions), "network";
+        "affine", "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and
+        "stump", which are priced exactly, so that optimality and infeasibility can be proven;
+        "tree",
         "forest", "boosting" (HistGradientBoosting), a tree, forest, boosting or linear model of
         scikit-learn, a model of LightGBM or XGBoost, a function without arguments that makes a
         torch module, or a list of these, asked in turn. A model that is already fitted is a
@@ -45,8 +46,9 @@ PARAMETERS = """
         "default": a boosted model and networks, two rounds. "best": as long as it improves, some
         10 to 50 times LightGBM's time. Rules are kept, audited and proven alike.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
-        (16,), (64,) with more than 32 inputs, or (32, 32) with more than 6,000 rows; and gelu, but
-        tanh where a `Monotone` stands, and relu where a `Curvature` does.
+        (16,), (64,) with more than 32 inputs, or (32, 32) with many rows, more than 3,000 (6,000
+        with effort="best"); and gelu, but tanh where a `Monotone` stands, and relu where a
+        `Curvature` does.
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
     loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
@@ -59,15 +61,16 @@ PARAMETERS = """
         rows or all members are priced exactly. 0 trains and weighs on all rows, which proofs of
         optimality need.
     weight_decay : of gradient training: one number, or several that are all tried at once
-        ("auto": 1 and 0 for networks, 0.1 and 0 with more than 6,000 rows, without the 0 if all
-        rules are rates; 0 for modules of your own).
+        ("auto": 1 and 0 for networks, 0.1 and 0 with many rows, without the 0 if all rules
+        are rates; 0 for modules of your own).
     restarts, steps, learning_rate, batch_size : of gradient training, per iteration: how many
         members at once for each weight decay, how long, how fast, and on how many rows per step
-        (None: all). "auto" is what suits: for networks 4 restarts (2 with more than 32 inputs), 200
-        steps, 0.04 and all rows or, with more than 6,000 rows, 1 restart, 6,000 steps, 0.01 and 512
-        rows; two modules of your own are trained once, as one would train each alone: 64 rows per
-        step, 60 passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of
-        that at a time.
+        (None: all). "auto" is what suits the effort: for networks 2 restarts, 200 steps, 0.04 and
+        all rows or, with many rows, 1 restart, 0.01, 256 rows and 15 steps for each root of a row,
+        1,200 to 6,000 (fast: 1 restart, 600 to 2,000; best: 4 restarts, 6,000 steps of 512 rows).
+        Two modules of your own (fast: one) are trained once, as one would train each alone: 64 rows
+        per step, 60 passes over the rows (fast: 20), 0.01. Under rules the heaviest is trained on
+        for a quarter of that at a time.
     iteration_limit, time_limit_s : when to stop with what there is. "auto" is as many rounds as
         `effort` says, or, where rules are not met by then, 15 iterations.
     single_model : True gives one member in place of a mixture, such as one small tree or one linear
@@ -144,7 +147,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     callbacks: Sequence[Any] | None = None
 
     @property
-    def work(self) -> Effort:
+    def chosen_effort(self) -> Effort:
         """What the word for effort stands for."""
         return find_effort(self.effort)
 
@@ -158,7 +161,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         hidden: Any = self.hidden
         if _auto(hidden):
             few = (64,) if self._many_inputs else (16,)
-            return (32, 32) if rows > self.work.many_rows else few
+            return (32, 32) if rows > self.chosen_effort.many_rows else few
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
     @property
@@ -172,7 +175,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         `rates`: all rules are rates, which members without decay would learn by heart.
         """
         free = () if rates else (0.0,)
-        work = self.work
+        work = self.chosen_effort
         restarts = min(work.restarts, 2 if _auto(self.hidden) and self._many_inputs else 4)
         few = TrainingParameters(restarts, 200, 0.04, None, (1.0, *free))
         steps = work.steps_on_batches(rows)
@@ -181,8 +184,10 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
         """As one trains a module alone: passes over all rows in small batches."""
-        steps = max(FEWEST_STEPS, math.ceil(self.work.passes * rows / BATCH))
-        return self._training(TrainingParameters(self.work.modules, steps, 0.01, BATCH, (0.0,)))
+        steps = max(FEWEST_STEPS, math.ceil(self.chosen_effort.passes * rows / BATCH))
+        return self._training(
+            TrainingParameters(self.chosen_effort.modules, steps, 0.01, BATCH, (0.0,))
+        )
 
     def _training(self, usual: TrainingParameters) -> TrainingParameters:
         """What is given, and the usual where that is "auto"."""
@@ -274,6 +279,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     def _default_settings(self) -> dict[str, Any]:
         """What suits estimators: prices of slack and improvements in units of the loss."""
+        work = self.chosen_effort
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
         # the mean pinball loss of what can be known at all is a tenth of the spread, or so
         units = {"squared": unit**2, "absolute": unit, "pinball": 0.1 * unit}
@@ -286,8 +292,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
-            "training_rounds": self.work.training_rounds if _auto(self.iteration_limit) else 0,
-            "estimate_restarts": self.work.estimate_restarts,
+            "training_rounds": work.training_rounds if _auto(self.iteration_limit) else 0,
+            "estimate_restarts": work.estimate_restarts,
             "improvement_tolerance": noise if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
             "penalty": float(usual.penalty * price),

@@ -9,10 +9,10 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from cg4ai.estimators.effort import SHRINKAGES
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.kinds import LearningTask, make_network
 from cg4ai.estimators.parameters import Parameters
-from cg4ai.estimators.effort import SHRINKAGES
 from cg4ai.estimators.simple_members import simple_members
 
 

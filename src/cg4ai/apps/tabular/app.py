@@ -25,8 +25,8 @@ from cg4ai.clock import Review
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
-from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.estimators.effort import find_effort
+from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.report import wording
 from cg4ai.report.story import SavedRun, Story
