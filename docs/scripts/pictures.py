@@ -8,6 +8,7 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import torch
 from cg4ai.cli.demo import ASKED
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.loop import solve
-from cg4ai.plots.drawing import BAD, INK, LINE, PAPER, QUIET, STEPS, THIRD
-from cg4ai.plots.networks import KEPT
+from cg4ai.plots.drawing import BAD, INK, LINE, LOADS, PAPER, QUIET, THIRD
+from cg4ai.plots.networks import KEPT, link_style
 from cg4ai.records import Array
 from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.evaluate import plain_router
@@ -132,10 +133,10 @@ def picture(width: int, height: int, title: str, parts: list[str]) -> str:
 
 
 def link(ends: tuple[float, float, float, float], load: float) -> str:
-    """Wider and darker the fuller; above its capacity red, dashed and widest."""
+    """Wider the fuller, in the colours of figures; above its capacity dashed and widest."""
     x1, y1, x2, y2 = ends
     above = load > KEPT
-    colour = BAD if above else STEPS[min(int(load * len(STEPS)), len(STEPS) - 1)]
+    colour = link_style(load)["color"]
     width = 9.0 if above else 1.2 + 5 * min(load, 1.0)
     dashes = ' stroke-dasharray="9 3.5"' if above else ""
     return (
@@ -177,13 +178,14 @@ def panel(
 
 def legend(x: float, y: float) -> list[str]:
     parts = [text(x, y + 4, "share of a link's capacity in use", size=13, colour=QUIET)]
-    x += 277  # no entry lies across the middle, where small screens part the picture
-    for number in range(len(STEPS)):
-        load = (number + 0.5) / len(STEPS)
-        parts.append(link((x, y, x + 34, y), load))
-        parts.append(text(x + 41, y + 4, f"to {(number + 1) / len(STEPS):.0%}", size=13))
-        x += 102
-    return [*parts, link((x, y, x + 34, y), 2.0), text(x + 41, y + 4, "overloaded", size=13)]
+    x += 214
+    for number, (low, high) in enumerate(pairwise((0.0, *LOADS))):
+        if number == len(LOADS) // 2:
+            x = 520  # no entry lies across the middle, where small screens part the picture
+        parts.append(link((x, y, x + 30, y), (low + high) / 2))
+        parts.append(text(x + 36, y + 4, f"to {high:.0%}", size=13))
+        x += 88 if x < 500 else 112
+    return [*parts, link((x, y, x + 30, y), 2.0), text(x + 36, y + 4, "overloaded", size=13)]
 
 
 def network_picture(demo: Demo) -> str:

@@ -6,6 +6,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from cg4ai.members.constants import ConstantMembers
 from cg4ai.members.mixture import Part
 from cg4ai.pages.program import array_data
 from cg4ai.routing.network.description import Router
+from cg4ai.routing.pages import explorer
 from experiments.digits.__main__ import main as digits_main
 from small_network import NETWORK, TINY
 
@@ -123,6 +125,17 @@ def test_failed_links_are_toggled(browser: Any, router: Path) -> None:
     assert "no router for this failure" in told
 
 
+def test_routers_of_failures_that_have_no_room_are_named(
+    monkeypatch: pytest.MonkeyPatch, router: Path
+) -> None:
+    ensemble, described = load_trained(router / "run")
+    assert isinstance(described, Router)
+    monkeypatch.setattr(explorer, "PAGE_BYTES", explorer.RESERVED)
+    page = explorer.make_explorer_page(described, ensemble, router / "run", {})
+    assert "cg4ai explore run/failures/b-d makes one of it" in page
+    assert len(page) < (router / "router.html").stat().st_size
+
+
 def test_a_link_that_is_clicked_leads_to_its_failure(browser: Any, router: Path) -> None:
     browser.get((router / "router.html").as_uri())
     arcs = browser.find_elements("css selector", ".arc")
@@ -137,6 +150,45 @@ def test_a_link_that_is_clicked_leads_to_its_failure(browser: Any, router: Path)
         browser.execute_script(clicked, button)
         assert chosen.get_property("value") == str(number)
         assert ("failed" in arc.get_attribute("class")) == (number > 0)
+
+
+def test_a_changed_capacity_tells_what_it_would_give(browser: Any, router: Path) -> None:
+    """Loads, the optimum over the paths and the share of the set that fits, as Python has them."""
+    ensemble, described = load_trained(router / "run")
+    assert isinstance(described, Router)
+    made = described.instance
+    browser.get((router / "router.html").as_uri())
+    vector = 0.9 * made.demand_max
+    browser.execute_script("explorer.set(arguments[0]);", vector.tolist())
+    splits = ensemble.predict(vector[None])
+    number = int(made.compute_utilisation(vector[None], splits)[0].argmax())
+    for factor in (0.6, 2.0):
+        capacity = float(factor * made.capacity[number])
+        found = browser.execute_script("return explorer.capacity(...arguments);", number, capacity)
+        changed = made.capacity.copy()
+        source, target = made.arcs[number]
+        for arc in {(source, target), (target, source)} & set(made.arcs):
+            changed[made.arcs.index(arc)] *= factor
+        other = replace(made, capacity=changed)
+        mlu = other.compute_utilisation(vector[None], splits).max()
+        assert found["found"]["mlu"] == pytest.approx(mlu)
+        best = other.find_optimal(vector[None]).mlu[0]
+        lower, upper = found["anew"]["lower"], found["anew"]["upper"]
+        assert lower <= best * (1 + 1e-9)
+        assert best * (1 - 1e-9) <= upper <= 1.002 * lower
+        # the box is worst at its corner: the optimum there says how much of it can be guaranteed
+        times = 1 / other.find_optimal(made.demand_max[None]).mlu[0]
+        stated = re.search(r"guarantee ([0-9.]+) times the set", " ".join(found["lines"]))
+        assert stated is not None
+        assert 0.997 * times - 0.001 <= float(stated[1]) <= times + 1e-9
+        told = browser.find_element("id", "promise").text
+        assert ("nothing is guaranteed" in told) == (factor < 1)
+        assert f"{100 * lower:.1f} %" in browser.find_element("id", "bound").text
+    before = browser.execute_script("return explorer.found().mlu;")
+    browser.find_element("id", "reset").click()
+    own = made.compute_utilisation(vector[None], splits).max()
+    assert browser.execute_script("return explorer.found().mlu;") == pytest.approx(own) != before
+    assert not browser.find_element("id", "reset").is_displayed()
 
 
 def test_a_reader_moves_demands_and_reads_what_follows(browser: Any, router: Path) -> None:

@@ -10,7 +10,8 @@ proof of one.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -125,11 +126,24 @@ def all_routed(claim: Claim, shipped: Shipped, folder: str) -> list[str]:
     ]
 
 
+@contextmanager
+def _network_is_read(folder: str) -> Iterator[None]:
+    """Whatever is missing or damaged in a description is the folder's fault."""
+    try:
+        yield
+    except (*DAMAGED, ZeroDivisionError) as error:
+        if isinstance(error, Rejected):
+            raise
+        raise Unreadable(
+            f"the ensemble in {folder} does not say what its network is: {error}"
+        ) from error
+
+
 def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> str:
     """A routing run says what its network is: are the rules its capacities, over its demands?"""
     if HISTORY in about:
         return _compare_largest_loads(claim, about, folder)
-    try:
+    with _network_is_read(folder):
         links = len(links_of(about))
         slopes = {
             (link, path, about["path_demand"][path]): 1.0 / about["capacity"][link]
@@ -137,12 +151,6 @@ def compare_capacities(claim: Claim, about: Mapping[str, Any], folder: str) -> s
             for link in own
         }
         demands, named = demand_set(about), named_by_ends(about)
-    except (*DAMAGED, ZeroDivisionError) as error:
-        if isinstance(error, Rejected):
-            raise
-        raise Unreadable(
-            f"the ensemble in {folder} does not say what its network is: {error}"
-        ) from error
     limit = claim.limit if claim.totals is None else claim.totals.limit
     same = (
         _slopes(claim) == slopes
@@ -170,7 +178,7 @@ def _compare_largest_loads(claim: Claim, about: Mapping[str, Any], folder: str) 
     these numbers as coefficients, whatever the inputs are; and what holds on the box around a
     set holds on the set.
     """
-    try:
+    with _network_is_read(folder):
         length = about[HISTORY]["length"]
         integer(length, "the length of the history")
         upper = demand_set(about)["upper"]
@@ -180,12 +188,6 @@ def _compare_largest_loads(claim: Claim, about: Mapping[str, Any], folder: str) 
                 largest = upper[about["path_demand"][path]]
                 loads[link, path] = largest / about["capacity"][link]
         named = named_by_ends(about)
-    except (*DAMAGED, ZeroDivisionError) as error:
-        if isinstance(error, Rejected):
-            raise
-        raise Unreadable(
-            f"the ensemble in {folder} does not say what its network is: {error}"
-        ) from error
     same = (
         claim.totals is None
         and claim.everywhere  # so that no window is outside

@@ -144,7 +144,7 @@ def _rows(guard: Guard, space: Space, origin: Array) -> _GuardRows:
     slopes = sparse.kron(effect, sparse.identity(size))
     nothing = sparse.csr_matrix((count * size, effect.shape[1]))
     along = sparse.hstack([slopes, nothing])
-    whole = sparse.hstack([sparse.kron(effect, (middle - origin)[None]), effect])
+    whole = sparse.hstack([np.kron(effect, (middle - origin)[None]), sparse.csr_matrix(effect)])
     limits = sparse.kron(each, matrix.T)
     known = rules.constant @ space.offset + fixed @ middle
     # in the units of rules and inputs: the solver's tolerances are those of numbers around 1

@@ -27,6 +27,7 @@ from cg4ai.runs.folder import Run
 
 MEGABYTE = 1_000_000
 MOST_MB = 5.0  # of one file, where nobody says otherwise
+ROUTER_PARTS = ["labels.js", "map.js", "timeline.js", "best_routing.js", "capacities.js"]
 OUTPUTS, RULES = (
     0,
     3,
@@ -62,7 +63,7 @@ def model_page(ensemble: Ensemble, traced: Sequence[Requirement], data: Mapping[
 
 def render_explorer(kind: Literal["model", "router"], data: Mapping[str, Any]) -> str:
     """The page of this kind as one HTML file; `data["title"]` is its title."""
-    drawing = ["labels.js", "timeline.js"] if kind == "router" else []
+    drawing = ROUTER_PARTS if kind == "router" else []
     return render_page(
         str(data["title"]),
         read_asset(f"{kind}.html"),

@@ -3,11 +3,9 @@
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
   const element = id => document.getElementById(id);
-  const SVG = "http://www.w3.org/2000/svg";
-  const CLASSES = [[0.1, "up to 10 %"], [0.25, "25 %"], [0.5, "50 %"], [0.75, "75 %"], [0.9, "90 %"], [1, "100 %"], [Infinity, "overloaded"]];
   const SHOWN = 24;               // sliders made at once: a whole matrix has hundreds
   const COLOURS = 4;              // of paths in bars
-  const HAIR = 1e-9;              // what a link may be above 1 by rounding
+  const HAIR = 1e-9;              // rounding
 
   // ---- figures ----------------------------------------------------------------------------------
 
@@ -18,9 +16,6 @@
   const count = new Intl.NumberFormat("en", { maximumSignificantDigits: 6 });
   const volume = value => count.format(value);
   const short = value => Number(value.toPrecision(7));     // in a field
-  const level = value => value > 1 + HAIR ? CLASSES.length - 1 : CLASSES.findIndex(([top]) => value <= top || top === 1);
-  const FINE = Math.max(0.5, Math.min(1, Math.sqrt(40 / data.nodes.length)));   // thinner where nodes are many
-  const width = value => FINE * (2 + 10 * Math.min(1.2, Math.max(0, value)));
 
   const box = data.set;
   const rows = box.rows && { matrix: cg4ai.array(box.rows), ends: box.ends };
@@ -64,13 +59,13 @@
     const result = new Float64Array(data.arcs.length);
     router.paths.forEach((path, p) => {
       const flow = demands[path.demand] * splits[p];
-      for (const arc of path.arcs) result[arc] += flow / data.arcs[arc].capacity;
+      for (const arc of path.arcs) result[arc] += flow / capacities.now[arc];
     });
     return result;
   }
 
   function lower(router, demands) {
-    if (!router.prices) return null;
+    if (!router.prices || capacities.any()) return null;     // which are of the run's capacities
     let best = 0;
     for (let k = 0; k < router.prices.length; k += demands.length) {
       let sum = 0;
@@ -96,175 +91,24 @@
 
   // ---- state ------------------------------------------------------------------------------------
 
-  let which = 0, chosen = null, limit = SHOWN, found = null;
+  let which = 0, chosen = null, limit = SHOWN, found = null, anew = null;     // the optimum with changed capacities
   const demands = Float64Array.from(data.demands, one => one.usual);
   const order = data.demands.map((_, d) => d).sort((a, b) => data.demands[b].most - data.demands[a].most || a - b);
   const sliders = new Map();
 
-  // ---- map --------------------------------------------------------------------------------------
+  // ---- what is pointed at ------------------------------------------------------------------------
 
-  const ASIDE = 8 * FINE;         // of a line from the middle of its link, whose directions are side by side
-  const TOUCH = 16;               // pixels of the screen that belong to a direction of a link
-  const RADIUS = 7 * FINE, BACK = 12 * FINE;
-  const LEAST_SHOWN = 0.005;      // a utilisation that is written as 0 % says nothing
-  const PLACES = [0.5, 0.35, 0.65];   // along a link, where its utilisation may stand
-  const SIDES = [[14, 6, "start"], [-14, 6, "end"], [0, 26, "middle"], [0, -14, "middle"], [11, 21, "start"], [-11, 21, "end"], [11, -10, "start"], [-11, -10, "end"]];
-  const map = element("map"), arcs = [], names = [], circles = [];
-  map.setAttribute("viewBox", `0 0 ${data.size[0]} ${data.size[1]}`);
-
-  // the nodes that send and receive most are named first
-  const rank = data.nodes.map(() => 0);
-  data.demands.forEach(one => { for (const end of one.ends || []) rank[end] += one.most; });
-  data.arcs.forEach(arc => { rank[arc.from] += 1e-9 * arc.capacity; });
-  const byRank = data.nodes.map((_, n) => n).filter(n => !data.nodes[n].unused).sort((a, b) => rank[b] - rank[a] || a - b);
-
-  let letters = null;             // width of each name at size 1
-  let size = 13, taken = [];      // of names; boxes of nodes and of the names that are written
-  let hairline = 1;               // the thinnest line that a screen shows well
-
-  /* Names and figures are as large as other text, however small the map is, and what finds no room
-     is left out until it is pointed at; links are as wide as fingers. */
-  function fitted() {
-    const scale = Math.max(data.size[0] / Math.max(300, map.clientWidth), data.size[1] / Math.max(100, map.clientHeight));
-    const wide = Math.max(22, TOUCH * scale);
-    hairline = 1.1 * scale;
-    size = Math.max(13, Math.min(13, 11 + 2 / scale) * scale);
-    map.style.setProperty("--label", `${size}px`);
-    letters = letters || names.map(text => text.getComputedTextLength() / size || 0.6 * text.textContent.length);
-    nameNodes();
-    // beyond its line, and hardly on the side of the other direction
-    arcs.forEach(one => {
-      place(one.hit, one.line, Math.max(0, wide / 2 - ASIDE - 3), wide);
-      one.spots = spotsOf(one, 4);
-    });
-  }
-  addEventListener("resize", () => { fitted(); paintMap(); });
-
-  function nameNodes() {
-    const circlesTaken = data.nodes.map(one => [one.at[0] - RADIUS, one.at[1] - RADIUS, 2 * RADIUS, 2 * RADIUS]);
-    const spots = byRank.map(n => {
-      const all = spotsOfName(data.nodes[n], letters[n] * size), clear = all.filter(spot => nearest(spot.box, n));
-      return { clear, usual: all[0] };
-    });
-    taken = circlesTaken;
-    const chosen = cg4ai.placeLabels(spots.map(one => one.clear.map(spot => spot.box)), taken);
-    byRank.forEach((n, i) => {
-      const { x, y } = chosen[i] >= 0 ? spots[i].clear[chosen[i]] : spots[i].usual;
-      names[n].setAttribute("x", x);
-      names[n].setAttribute("y", y);
-      names[n].classList.toggle("crowded", chosen[i] < 0);
-    });
-  }
-
-  /* Whether a box is nearer to its own node than to any other, whose name it would seem to be. */
-  function nearest([left, top, width, height], own) {
-    const far = ({ at }) => Math.hypot(Math.max(left - at[0], 0, at[0] - left - width), Math.max(top - at[1], 0, at[1] - top - height));
-    const mine = far(data.nodes[own]);
-    return data.nodes.every((one, n) => n === own || one.unused || far(one) > mine);
-  }
-
-  /* Beside a node, on the side that is furthest from its links first; all within the picture. */
-  function spotsOfName(one, width) {
-    return [one.label, ...SIDES].map(([dx, dy, anchor]) => {
-      const down = dy > 20 ? dy - 13 + 0.75 * size : dy > 0 && dy < 10 ? 0.35 * size : dy;
-      const left = one.at[0] + FINE * dx - (anchor === "end" ? width : anchor === "middle" ? width / 2 : 0);
-      const x = Math.min(data.size[0] - 2 - width, Math.max(2, left));
-      const y = Math.min(data.size[1] - 4, Math.max(size, one.at[1] + FINE * down));
-      return { x, y, box: [x, y - 0.85 * size, width, 1.1 * size] };
-    });
-  }
-
-  /* Boxes beside a link for so many letters, on its own side, that no other link runs through. */
-  function spotsOf(one, count) {
-    const high = 0.85 * size, wide = 0.6 * high * count, [x1, y1, x2, y2] = one.line, [ux, uy] = one.way;
-    if (Math.hypot(x2 - x1, y2 - y1) < 0.8 * Math.max(Math.abs(ux) * wide, Math.abs(uy) * high)) return [];
-    const off = 7 * FINE + Math.abs(uy) * wide / 2 + Math.abs(ux) * high / 2;
-    return PLACES.map(share => {
-      const x = x1 + share * (x2 - x1) - uy * off, y = y1 + share * (y2 - y1) + ux * off;
-      return [x - wide / 2, y - high / 2, wide, high];
-    }).filter(box => box[0] > 0 && box[1] > 0 && box[0] + wide < data.size[0] && box[1] + high < data.size[1]
-      && !arcs.some(other => other !== one && cg4ai.crosses(other.line, box)));
-  }
-
-  /* Utilisations beside their links, the fullest first, as far as there is room. */
-  function paintFigureTexts() {
-    if (letters === null) return;
-    const values = arcs.map((_, a) => found ? found.loads[a] : 0);
-    const sorted = arcs.map((_, a) => a).sort((a, b) => values[b] - values[a]);
-    const chosen = cg4ai.placeLabels(sorted.map(a => values[a] >= LEAST_SHOWN ? arcs[a].spots : []), taken.slice());
-    sorted.forEach((a, i) => {
-      const one = arcs[a], [x1, y1, x2, y2] = one.line, high = 0.85 * size;
-      const [left, top, wide, tall] = chosen[i] >= 0 ? one.spots[chosen[i]] : [(x1 + x2) / 2 - one.way[1] * 14 - 1.2 * high, (y1 + y2) / 2 + one.way[0] * 14 - high / 2, 2.4 * high, high];
-      one.figure.setAttribute("x", left + wide / 2);
-      one.figure.setAttribute("y", top + 0.84 * tall);
-      one.figure.textContent = found ? `${Math.round(100 * values[a])} %` : "";
-      one.figure.classList.toggle("crowded", chosen[i] < 0);
-    });
-  }
-
-  /* What is pointed at is named, whether or not there is room. */
-  function point(nodes, a = null) {
-    names.forEach((text, n) => text.classList.toggle("pointed", nodes.includes(n)));
-    arcs.forEach((one, i) => one.figure.classList.toggle("pointed", i === a));
-  }
-
-  function place(line, [x1, y1, x2, y2], aside, wide) {
-    const long = Math.hypot(x2 - x1, y2 - y1) || 1, dx = -(y2 - y1) / long * aside, dy = (x2 - x1) / long * aside;
-    Object.entries({ x1: x1 + dx, y1: y1 + dy, x2: x2 + dx, y2: y2 + dy, "stroke-width": wide }).forEach(([key, value]) => line.setAttribute(key, value));
-  }
-
-  function node(parent, name, attributes) {
-    const made = document.createElementNS(SVG, name);
-    for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-    parent.append(made);
-    return made;
-  }
-
-  const [lines, dots, texts] = ["lines", "dots", "texts"].map(kind => node(map, "g", { class: kind }));
-  data.unused.forEach(ends => {
-    const [[x1, y1], [x2, y2]] = ends.map(one => data.nodes[one].at);
-    node(lines, "line", { class: "unused", x1, y1, x2, y2 });
-  });
-  data.arcs.forEach((arc, a) => {
-    const [x1, y1] = data.nodes[arc.from].at, [x2, y2] = data.nodes[arc.to].at;
-    const long = Math.hypot(x2 - x1, y2 - y1) || 1, ux = (x2 - x1) / long, uy = (y2 - y1) / long;
-    const back = Math.min(BACK, long / 4);    // ending at their nodes
-    const line = {
-      x1: x1 + ux * back - uy * ASIDE, y1: y1 + uy * back + ux * ASIDE,
-      x2: x2 - ux * back - uy * ASIDE, y2: y2 - uy * back + ux * ASIDE,
-    };
-    const group = node(lines, "g", { class: "arc", tabindex: 0, role: "button" });
-    const hit = node(group, "line", { class: "hit" });
-    node(group, "line", { class: "halo", ...line });
-    const shown = node(group, "line", { class: "shown", ...line });
-    const tip = node(group, "path", { class: "tip" });
-    const figure = node(texts, "text", { class: "figure crowded", "text-anchor": "middle" });
-    arcs.push({ group, hit, shown, tip, figure, spots: [], line: Object.values(line), end: [line.x2, line.y2], way: [ux, uy] });
-    const tell = () => { if (chosen === null) aboutArc(a); };
-    group.addEventListener("pointerenter", tell);
-    group.addEventListener("focus", tell);
-    group.addEventListener("pointerleave", rest);
-    group.addEventListener("click", () => choose(chosen === a ? null : a));
-    group.addEventListener("keydown", event => {
-      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(chosen === a ? null : a); }
-      if (event.key === "Escape") choose(null);
-    });
-  });
-  data.nodes.forEach((one, n) => {
-    const circle = node(dots, "circle", { class: one.unused ? "unused" : "", r: (one.unused ? 4 : 7) * FINE, cx: one.at[0], cy: one.at[1] });
-    if (one.unused) node(circle, "title", {}).textContent = `${one.name}: on no path`;
-    const text = node(texts, "text", { class: one.unused ? "name crowded" : "name" });
-    text.textContent = one.name;
-    names.push(text);
-    circles.push(circle);
-    if (one.unused) Object.entries({ x: one.at[0] + 8, y: one.at[1] - 6 }).forEach(([key, value]) => text.setAttribute(key, value));
-    circle.addEventListener("pointerenter", () => point([n]));
-    circle.addEventListener("pointerleave", () => rest());
+  const name = a => `${data.nodes[data.arcs[a].from].name}\u2192${data.nodes[data.arcs[a].to].name}`;
+  const map = element("map");
+  const drawn = cg4ai.networkMap(map, data, { tell: a => { if (chosen === null) aboutArc(a); }, rest: () => rest(), choose });
+  const capacities = cg4ai.capacities(element("capacitybox"), data.arcs, {
+    unit: data.counted && data.factor ? data.factor : 1, name, volume, changed: update, follows,
   });
 
   function choose(a) {
     chosen = a;
-    arcs.forEach((one, i) => one.group.classList.toggle("chosen", i === a));
+    drawn.mark(a);
+    capacities.choose(a === null || (routers[which].failed || []).includes(a) ? null : a);
     rest();
   }
 
@@ -273,7 +117,8 @@
     if (chosen === null) usual(); else aboutArc(chosen);
   }
 
-  const name = arc => `${data.nodes[data.arcs[arc].from].name}\u2192${data.nodes[data.arcs[arc].to].name}`;
+  /* The nodes of a path; a line may break before an arrow. */
+  const via = path => path.nodes.map(n => data.nodes[n].name).join("\u200b\u2192");
 
   function told(title, lines) {
     const head = document.createElement("strong"), list = document.createElement("ul");
@@ -287,30 +132,25 @@
   }
 
   function usual() {
-    dim(null);
-    point([]);
+    drawn.dim(null);
+    drawn.point([]);
     told("Point at a link or a demand, or tap it.", ["Sliders set demands; the router splits each of them over its paths, at once, in this page."]);
-  }
-
-  /* Only these arcs stand out; all if null. */
-  function dim(kept) {
-    arcs.forEach((one, a) => one.group.classList.toggle("dimmed", kept !== null && !kept.has(a)));
   }
 
   function aboutArc(a) {
     const router = routers[which], lines = [];
-    dim(null);
-    point([data.arcs[a].from, data.arcs[a].to], a);
+    drawn.dim(null);
+    drawn.point([data.arcs[a].from, data.arcs[a].to], a);
     if (found) {
       const users = router.paths.map((path, p) => ({ path, p, flow: demands[path.demand] * found.splits[p] }))
         .filter(one => one.path.arcs.includes(a) && found.splits[one.p] > 0.0005 && one.flow > 0).sort((x, y) => y.flow - x.flow);
       for (const one of users.slice(0, 6)) {
-        lines.push(`${volume(one.flow)} of ${data.demands[one.path.demand].name}: ${per(found.splits[one.p])} of it goes via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2192")}`);
+        lines.push(`${volume(one.flow)} of ${data.demands[one.path.demand].name}: ${per(found.splits[one.p])} of it goes via ${via(one.path)}`);
       }
       if (users.length > 6) lines.push(`and ${users.length - 6} more`);
       if (!users.length) lines.push("carries nothing now");
     }
-    const now = found ? `, ${per(found.loads[a])} of ` : ", capacity ", whole = data.arcs[a].capacity;
+    const now = found ? `, ${per(found.loads[a])} of ` : ", capacity ", whole = capacities.now[a];
     if (data.factor && data.counted) lines.unshift(`its real capacity is ${volume(whole / data.factor)}${found ? `, of which ${real(found.loads[a])} are used` : ""}`);
     if (chosen === a) lines.push(ifFailed(a));
     told(`${name(a)}${now}${volume(whole)}${data.counted ? `, its ${data.counted}` : ""}`, lines);
@@ -335,14 +175,14 @@
   function aboutDemand(d) {
     const title = `${data.demands[d].name}: ${volume(demands[d])}`;
     if (!found) {
-      dim(null);
+      drawn.dim(null);
       told(title, ["no router for this failure, so no splits"]);
       return;
     }
     const own = routers[which].paths.map((path, p) => ({ path, p })).filter(one => one.path.demand === d);
-    point(data.demands[d].ends || []);
-    dim(new Set(own.flatMap(one => found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
-    told(title, own.map((one, i) => [sample(i), ` ${per(found.splits[one.p])} via ${one.path.nodes.map(n => data.nodes[n].name).join("\u2192")}`]));
+    drawn.point(data.demands[d].ends || []);
+    drawn.dim(new Set(own.flatMap(one => found.splits[one.p] > 0.0005 ? one.path.arcs : [])));
+    told(title, own.map((one, i) => [sample(i), ` ${per(found.splits[one.p])} via ${via(one.path)}`]));
   }
 
   /* The colour of a demand's path in its bar. */
@@ -433,7 +273,6 @@
     const vectors = worst && cg4ai.array(worst.vectors);
     table.forEach((one, a) => {
       one.last.replaceChildren();
-      one.worst.textContent = worst ? used(worst.loads[a]) : "\u2013";
       if (!worst) return;
       const button = Object.assign(document.createElement("button"), { type: "button", textContent: "show" });
       button.setAttribute("aria-label", `set the worst demands found for ${name(a)}`);
@@ -453,34 +292,29 @@
   // ---- painting ---------------------------------------------------------------------------------
 
   function paintMap() {
-    const failed = new Set(routers[which].failed || []);
-    arcs.forEach((one, a) => {
-      const value = found ? found.loads[a] : 0, colour = `var(--u${level(value)})`, wide = failed.has(a) ? 2 : Math.max(hairline, width(value));
-      one.group.classList.toggle("failed", failed.has(a));
-      one.shown.style.stroke = failed.has(a) ? "" : colour;
-      one.shown.style.strokeWidth = wide;
-      one.shown.style.strokeDasharray = value > 1 + HAIR ? "14 5" : "";
-      const [x, y] = one.end, [ux, uy] = one.way, size = failed.has(a) ? 0 : wide / 2 + 5;
-      one.tip.setAttribute("d", `M${x + ux * size} ${y + uy * size}L${x - uy * size} ${y + ux * size}L${x + uy * size} ${y - ux * size}Z`);
-      one.tip.style.fill = colour;
-      one.group.setAttribute("aria-label", `${name(a)}, ${failed.has(a) ? "failed" : found ? `${used(value)} used` : "no router"}`);
-      const cell = table[a];
-      cell.row.classList.toggle("over", value > 1 + HAIR);
+    const failed = new Set(routers[which].failed || []), worst = routers[which].worst;
+    const labels = table.map((cell, a) => {
+      const value = found ? found.loads[a] : 0;
+      cell.row.classList.toggle("over", cg4ai.overloaded(value));
       cell.now.textContent = failed.has(a) ? "failed" : found ? used(value) : "\u2013";
+      cell.worst.textContent = worst ? used(worst.loads[a] * data.arcs[a].capacity / capacities.now[a]) : "\u2013";
       cell.inner.style.width = `${Math.min(100, 100 * value)}%`;
-      cell.inner.style.background = colour;
+      cell.inner.style.background = cg4ai.colour(value);
+      return `${name(a)}, ${failed.has(a) ? "failed" : found ? `${used(value)} used` : "no router"}`;
     });
-    paintFigureTexts();
+    drawn.paint({ loads: found && found.loads, failed, labels });
   }
 
   function promise() {
     const router = routers[which];
     if (!found) return [["bad", router.words]];
     if (found.outside) return [["warn", `Outside the set of demands: ${found.outside}. Nothing is guaranteed here.`]];
+    if (capacities.any() && !capacities.grown()) return [["warn", "A link has less capacity than in the run: nothing is guaranteed of these splits. cg4ai update makes a router for it."]];
     const lines = [[router.tone, router.words]];
     if (router.shielded && found.theta > 0) lines.push(["", `At these demands the shield acts: it moves the splits ${per(found.theta)} of the way to those that fit.`]);
     else if (router.shielded) lines.push(["", "At these demands the shield does nothing: the network's own splits fit."]);
-    if (router.ratio) lines.push(["", `Proven: never more than ${router.ratio.toFixed(4)} times the optimum in the set.`]);
+    if (capacities.any()) lines.push(["", "No link has less capacity than in the run, so that this holds now, too."]);
+    if (router.ratio && !capacities.any()) lines.push(["", `Proven: never more than ${router.ratio.toFixed(4)} times the optimum in the set.`]);
     return lines;
   }
 
@@ -489,10 +323,11 @@
   /* What the panel of figures says, in a few words for where it has left the screen. */
   function further() {
     if (!found) return [];
-    const tone = found.outside ? "warn" : routers[which].tone;
+    const lost = found.outside || capacities.any() && !capacities.grown();
+    const tone = lost ? "warn" : routers[which].tone;
     const bound = found.bound === null || moment() ? "" : `; optimum at least ${used(found.bound)}`;
     const scaled = data.counted ? `, of ${data.counted}` : "";
-    const words = found.outside ? "outside the set: nothing is guaranteed" : BRIEF[tone] + scaled;
+    const words = found.outside ? "outside the set: nothing is guaranteed" : lost ? "less capacity: nothing is guaranteed" : BRIEF[tone] + scaled;
     return [`${bound}; `, Object.assign(document.createElement("span"), { className: tone, textContent: words })];
   }
 
@@ -500,13 +335,13 @@
     const bound = element("bound"), fixed = element("static"), stored = moment();
     element("mlu").textContent = found ? per(found.mlu) : "\u2013";
     element("mlureal").textContent = found && data.counted ? `of ${data.counted}, ${real(found.mlu)} of the real capacity;` : "";
-    element("mlu").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("mlu").classList.toggle("over", Boolean(found) && cg4ai.overloaded(found.mlu));
     element("fullest").textContent = found && found.mlu > 0 ? name(found.loads.indexOf(found.mlu)) : "none";
     element("brief").textContent = found ? `${used(found.mlu)} on the fullest link, ${element("fullest").textContent}` : "no router for this failure";
-    element("brief").classList.toggle("over", Boolean(found) && found.mlu > 1 + HAIR);
+    element("brief").classList.toggle("over", Boolean(found) && cg4ai.overloaded(found.mlu));
     element("further").replaceChildren(...further());
     // at a stored matrix the figures are those that the run measured
-    const best = stored ? stored.optimum : found ? found.bound : null;
+    const best = stored ? stored.optimum : anew ? anew.lower : found ? found.bound : null;
     const constant = stored ? stored.fixed : found ? found.fixed : null;
     element("boundname").textContent = stored ? "Optimum" : "Optimum at least";
     bound.textContent = best !== null ? used(best) : "unknown";
@@ -517,10 +352,39 @@
       Object.assign(document.createElement("span"), { className: tone, textContent: `${text} ` })));
   }
 
+  /* What changed capacities would give, in words; and the optimum with them. */
+  function follows() {
+    const router = routers[which], lines = [], now = capacities.now;
+    if (found && found.mlu > 0) {
+      const own = chosen === null ? "" : `this link at ${used(found.loads[chosen])}, `;
+      lines.push(`With the router's splits as they are: ${own}the fullest link, ${name(found.loads.indexOf(found.mlu))}, at ${used(found.mlu)}.`);
+    }
+    if (!router.paths) return lines;
+    anew = cg4ai.bestRouting(router.paths, demands, now);
+    paintFigures();
+    const ends = per(anew.lower) === per(anew.upper) ? "" : `${per(anew.lower)} to `;
+    lines.push(`Routed anew over the same paths: the fullest link at ${ends}${used(anew.upper)} at best.`);
+    if (router.constant) lines.push(...guaranteed(router, now));
+    return lines;
+  }
+
+  /* How much of the set some router for these capacities can guarantee: with a constant split. */
+  function guaranteed(router, now) {
+    const was = Math.max(...router.constant), same = Math.max(...router.constant.map((load, a) => load * data.arcs[a].capacity / now[a]));
+    // limits on single demands alone: no vector is worse than the largest of all
+    const level = rows ? same : Math.min(same, cg4ai.bestRouting(router.paths, data.demands.map(one => one.most), now).upper);
+    const down = value => (Math.floor(1000 * value + HAIR) / 1000).toFixed(3);
+    const least = rows ? " or more" : "";
+    return [`Over the same paths a router for these capacities can guarantee ${down(1 / level)} times the set${least}, against ${down(1 / was)} times in the run: ${level > 1 + HAIR ? rows ? "whether all of it, is open" : "not all of it" : "all of it"}.`,
+      "cg4ai update makes that router, from a file of the network with these capacities."];
+  }
+
   function update() {
     found = answer(demands, which);
+    anew = null;
     paintMap();
     paintFigures();
+    capacities.refresh();
     paintDemands();
     if (chosen !== null) aboutArc(chosen);
   }
@@ -537,7 +401,7 @@
   /* What the run measured at the matrix that is shown; null where demands are the reader's own. */
   function moment() {
     const at = timeline ? timeline.at() : null;
-    return at === null || which !== 0 ? null : { ours: traffic.ours[at], optimum: traffic.optimum[at], fixed: traffic.fixed ? traffic.fixed[at] : null };
+    return at === null || which !== 0 || capacities.any() ? null : { ours: traffic.ours[at], optimum: traffic.optimum[at], fixed: traffic.fixed ? traffic.fixed[at] : null };
   }
 
   function startTime() {
@@ -582,15 +446,6 @@
     update();
   }
 
-  function inLegend(text) {
-    const item = document.createElement("span"), sample = document.createElementNS(SVG, "svg");
-    sample.setAttribute("viewBox", "0 0 40 16");
-    const line = node(sample, "line", { x1: 0, y1: 8, x2: 40, y2: 8 });
-    item.append(sample, text);
-    element("legend").append(item);
-    return line;
-  }
-
   /* What the colours of bars under demands are. */
   function barLegend() {
     const most = Math.max(...routers[0].paths.reduce((counts, path) => { counts[path.demand] += 1; return counts; }, data.demands.map(() => 0)));
@@ -617,15 +472,7 @@
   element("about").textContent = data.about;
   element("router").classList.toggle("scaled", Boolean(data.counted));   // its figures are long
   element("foot").textContent = data.foot;
-  CLASSES.forEach(([top, text], i) => {
-    const line = inLegend(text);
-    line.style.stroke = `var(--u${i})`;
-    line.style.strokeWidth = width(top === Infinity ? 1.1 : top - 0.1);
-    if (top === Infinity) line.style.strokeDasharray = "10 5";     // ends with a whole dash
-  });
-  if (data.counted) element("legend").append(Object.assign(document.createElement("span"), { textContent: `of ${data.counted}` }));
-  if (routers.some(one => one.failed)) Object.assign(inLegend("failed").style, { stroke: "var(--quiet)", strokeWidth: 2, strokeDasharray: "3 9" });
-  fitted();
+  cg4ai.loadLegend(element("legend"), data.nodes.length, { of: data.counted, failures: routers.some(one => one.failed) });
   barLegend();
   sums();
   if (traffic) startTime();
@@ -638,6 +485,7 @@
     set: (vector, failure = 0) => { demands.set(vector); which = failure; update(); return found; },
     demands: () => Array.from(demands),
     found: () => found,
+    capacity: (a, value) => { choose(a); capacities.set(a, value); return { found, lines: follows(), anew }; },
     time: i => { timeline.go(i); return moment(); },
   };
 })();

@@ -31,6 +31,10 @@ BAD = "#a92323"
 # for what grows: each darker than the one before (on dark pages brighter), which is what people
 # see who tell no colours apart
 STEPS = ("#a3b3c1", "#79a3c4", "#4a89bb", "#1f62a0", "#0b2e63")
+# of utilisations up to each of these: the grey, blues, amber, orange and reds of an explorer's map
+LOADS = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+LOAD_COLOURS = ("#97a5b3", "#55a8dc", "#1663ad", "#d99a00", "#d9560a", "#a11919")
+OVERLOADED = "#7d0048"
 
 VARIABLES = {
     PAPER: "--paper",
@@ -43,6 +47,7 @@ VARIABLES = {
     FOURTH: "--fourth",
     BAD: "--bad",
     **{colour: f"--step-{number}" for number, colour in enumerate(STEPS, start=1)},
+    **{colour: f"--u{number}" for number, colour in enumerate((*LOAD_COLOURS, OVERLOADED))},
 }
 
 

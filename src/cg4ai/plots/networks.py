@@ -17,11 +17,13 @@ from cg4ai.plots.drawing import (
     BAD,
     FIRST,
     INK,
+    LOAD_COLOURS,
+    LOADS,
+    OVERLOADED,
     PAPER,
     QUIET,
     SECOND,
     SERIES,
-    STEPS,
     axis_of,
     legend_above,
     pick_evenly,
@@ -33,12 +35,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Positions = Mapping[str, tuple[float, float]]
+Box = tuple[float, float, float, float]
 KEPT = 1 + 1e-6  # the highest utilisation that still counts as kept
 MOST_NAMES = 30  # of nodes: more would hide the links
+MANY_NODES = 40  # from which on links and nodes are drawn finer
 SHOWN = 12  # of the fullest links
 DECADES = 3.0  # times the capacity from which overloads are drawn on a logarithmic scale
 MOST_TIMES = 400  # points of a line over time
 THIN, THICK = 1.0, 6.0
+# points: how far names are from nodes, sizes of nodes, letters and lines with some room
+NAME_AWAY, NODE, LETTER, LINE_HEIGHT = 7.0, 6.0, 5.2, 12.0
 SIDES = [math.radians(degrees) for degrees in (0, 180, 90, 270, 45, 135, 225, 315)]
 
 
@@ -60,11 +66,11 @@ def plot_network(
     capacity: str = "capacity",
     ax: Axes | None = None,
 ) -> Axes:
-    """A network's links, in both directions side by side, wider and darker the fuller they are.
+    """A network's links, in both directions side by side, wider the fuller they are, and coloured.
 
     `utilisation` (A,) of each arc, such as a row of `instance.compute_utilisation(demands,
     splits)`; above
-    one they are red and dashed. Nodes lie at their positions, or where a layout of fixed seed puts
+    one they are dashed. Nodes lie at their positions, or where a layout of fixed seed puts
     them. `names`: whether nodes are named; by default those of small networks. `capacity`: what
     utilisations are shares of.
     """
@@ -78,17 +84,19 @@ def plot_network(
     places = places_of(arcs, instance.positions)
     size = max(float(np.ptp(np.array(list(places.values())), axis=0).max()), 1e-9)
     both = set(arcs)
+    fine = min(1.0, math.sqrt(MANY_NODES / len(places)))
     for number in np.argsort(loads, kind="stable"):  # the fullest on top
         source, target = arcs[number]
-        ends = _line(places[source], places[target], size, aside=(target, source) in both)
-        ax.plot(*ends, **link_style(float(loads[number])), zorder=2)
+        ends = _line(places[source], places[target], fine * size, aside=(target, source) in both)
+        style = link_style(float(loads[number]))
+        ax.plot(*ends, **{**style, "linewidth": fine * style["linewidth"]}, zorder=2)
     x, y = zip(*places.values(), strict=True)
-    ax.scatter(x, y, 22, color=PAPER, edgecolors=INK, linewidths=1.1, zorder=4)
-    if len(places) <= MOST_NAMES if names is None else names:
-        _write_names(ax, places, arcs)
+    ax.scatter(x, y, 22 * fine**2, color=PAPER, edgecolors=INK, linewidths=1.1 * fine, zorder=4)
     ax.set_aspect("equal")
     ax.set_axis_off()
     ax.margins(0.08)
+    if len(places) <= MOST_NAMES if names is None else names:
+        _write_names(ax, places, arcs)
     if utilisation is not None:
         _legend(ax, _share_of(capacity), above=bool((loads > KEPT).any()))
     return ax
@@ -97,10 +105,10 @@ def plot_network(
 def link_style(load: float) -> dict[str, Any]:
     """Width, colour and dashes of a link by its utilisation."""
     if load > KEPT:
-        return {"color": BAD, "linewidth": THICK + 1, "linestyle": (0, (1.2, 0.6))}
-    step = min(int(max(load, 0.0) * len(STEPS)), len(STEPS) - 1)
+        return {"color": OVERLOADED, "linewidth": THICK + 1, "linestyle": (0, (1.2, 0.6))}
+    colour = LOAD_COLOURS[min(int(np.searchsorted(LOADS, load)), len(LOADS) - 1)]
     width = THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
-    return {"color": STEPS[step], "linewidth": width, "solid_capstyle": "butt"}
+    return {"color": colour, "linewidth": width, "solid_capstyle": "butt"}
 
 
 def places_of(
@@ -137,25 +145,52 @@ def _line(a: Any, b: Any, size: float, *, aside: bool) -> tuple[list[float], lis
 
 
 def _write_names(ax: Axes, places: Mapping[str, Any], arcs: Sequence[tuple[str, str]]) -> None:
-    """Each name on the side of its node where the fewest links are."""
-    for node, (x, y) in places.items():
-        linked = [places[b if a == node else a] for a, b in arcs if node in (a, b)]
-        taken = np.array([math.atan2(other[1] - y, other[0] - x) for other in linked])
-        away = [np.cos(taken - angle).max() for angle in SIDES]
-        angle = SIDES[int(np.argmin(away))]
-        across, up = math.cos(angle), math.sin(angle)
-        ax.annotate(
-            node,
-            (x, y),
-            xytext=(7 * across, 7 * up),
-            textcoords="offset points",
-            ha="center" if abs(across) < 0.4 else "left" if across > 0 else "right",
-            va="center" if abs(up) < 0.4 else "bottom" if up > 0 else "top",
-            fontsize="small",
-            parse_math=False,
-            bbox={"facecolor": PAPER, "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
-            zorder=3,
-        )
+    """Each name on the side of its node where the fewest links are and no other name is.
+
+    Nodes of many links come first; what finds no room is left out.
+    """
+    ax.apply_aspect()
+    figure: Any = ax.figure
+    drawn = ax.transData.transform(list(places.values())) * 72 / figure.dpi
+    points = dict(zip(places, drawn.tolist(), strict=True))
+    linked = {node: [b if a == node else a for a, b in arcs if node in (a, b)] for node in places}
+    taken = [_box(x, y, NODE, NODE, 0.0, 0.0) for x, y in points.values()]
+    for node in sorted(places, key=lambda one: -len(linked[one])):
+        x, y = places[node]
+        ways = [math.atan2(places[one][1] - y, places[one][0] - x) for one in linked[node]]
+        away = [max((math.cos(way - angle) for way in ways), default=0.0) for angle in SIDES]
+        for side in np.argsort(away, kind="stable"):
+            across, up = math.cos(SIDES[side]), math.sin(SIDES[side])
+            right = 0 if abs(across) < 0.4 else 1 if across > 0 else -1
+            above = 0 if abs(up) < 0.4 else 1 if up > 0 else -1
+            at_x, at_y = points[node][0] + NAME_AWAY * across, points[node][1] + NAME_AWAY * up
+            box = _box(at_x, at_y, LETTER * len(node), LINE_HEIGHT, right, above)
+            if any(_meet(box, other) for other in taken):
+                continue
+            taken.append(box)
+            ax.annotate(
+                node,
+                (x, y),
+                xytext=(NAME_AWAY * across, NAME_AWAY * up),
+                textcoords="offset points",
+                ha=("center", "left", "right")[right],
+                va=("center", "bottom", "top")[above],
+                fontsize="small",
+                parse_math=False,
+                bbox={"facecolor": PAPER, "alpha": 0.75, "edgecolor": "none", "pad": 0.6},
+                zorder=3,
+            )
+            break
+
+
+def _box(x: float, y: float, width: float, height: float, right: float, above: float) -> Box:
+    """Left, bottom, right and top of a box around a point, or on a side of it."""
+    left, low = x + (right - 1) * width / 2, y + (above - 1) * height / 2
+    return left, low, left + width, low + height
+
+
+def _meet(one: Box, other: Box) -> bool:
+    return (one[0] < other[2] and other[0] < one[2]) and (one[1] < other[3] and other[1] < one[3])
 
 
 def _share_of(capacity: str) -> str:
@@ -163,9 +198,8 @@ def _share_of(capacity: str) -> str:
 
 
 def _legend(ax: Axes, title: str, *, above: bool) -> None:
-    ends = np.linspace(0, 1, len(STEPS) + 1)
     named = [
-        (f"to {high:.0%}", link_style(float((low + high) / 2))) for low, high in pairwise(ends)
+        (f"to {high:.0%}", link_style((low + high) / 2)) for low, high in pairwise((0.0, *LOADS))
     ]
     named += [("above", link_style(2.0))] if above else []
     handles = [ax.plot([], [], label=name, **style)[0] for name, style in named]

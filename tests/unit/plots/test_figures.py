@@ -28,7 +28,7 @@ from cg4ai.plots import (
     plot_utilisation,
     plot_weights,
 )
-from cg4ai.plots.drawing import BAD, FIRST, STEPS
+from cg4ai.plots.drawing import BAD, FIRST, LOAD_COLOURS, LOADS, OVERLOADED
 from cg4ai.plots.models import compute_reliability
 from cg4ai.plots.networks import link_style
 from cg4ai.plots.training import has_violation
@@ -301,17 +301,17 @@ def test_predictions_stand_over_actual_values(ax: Any) -> None:
 # ---- networks -----------------------------------------------------------------------------------
 
 
-def test_fuller_links_are_wider_and_darker() -> None:
+def test_fuller_links_are_wider_and_of_a_higher_class() -> None:
     loads = np.linspace(0, 1, 50)
     styles = [link_style(float(load)) for load in loads]
     widths = [style["linewidth"] for style in styles]
     assert widths == sorted(widths)
     assert len(set(widths)) == len(widths)
-    steps = [STEPS.index(style["color"]) for style in styles]
+    steps = [LOAD_COLOURS.index(style["color"]) for style in styles]
     assert steps == sorted(steps)
-    assert set(steps) == set(range(len(STEPS)))
+    assert set(steps) == set(range(len(LOADS)))
     over = link_style(1.01)
-    assert over["color"] == BAD
+    assert over["color"] == OVERLOADED
     assert over["linewidth"] > widths[-1]
     assert link_style(1 + 1e-9) == link_style(1.0)
 
@@ -327,7 +327,7 @@ def test_a_network_is_drawn_where_its_nodes_are(ax: Any) -> None:
     west = sorted(named, key=lambda name: named[name][0])
     assert west == sorted(named, key=lambda name: made.positions[name][0])
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert legend == ["to 20%", "to 40%", "to 60%", "to 80%", "to 100%"]
+    assert legend == ["to 10%", "to 25%", "to 50%", "to 75%", "to 90%", "to 100%"]
 
 
 def test_directions_of_a_link_lie_beside_each_other(ax: Any) -> None:

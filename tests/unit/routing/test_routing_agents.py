@@ -51,6 +51,7 @@ from cg4ai_checker import Rejected, check
 from cg4ai_checker.file import parse_certificate
 from cg4ai_checker.run_folder import compare
 from raising import raises
+from small_network import make_shared_graph
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
@@ -60,11 +61,7 @@ TINY = Recipe(scenarios=30, priced=50, hidden=(6,), first_steps=80, later_steps=
 @pytest.fixture(scope="module")
 def network() -> Instance:
     """Three demands of two nodes that share links; one has two paths, the others three."""
-    demands = {"a": {"d": 4.0, "e": 2.0}, "b": {"e": 3.0}}
-    graph = networkx.DiGraph(name="small", demands=demands)
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc", "de", "ce", "be"):
-        graph.add_edge(source, target, capacity=5.0, length=1.0)
-    return instance(graph, 3, 3, load=0.99)
+    return instance(make_shared_graph(), 3, 3, load=0.99)
 
 
 def rough(made: Instance, scope: AgentScope) -> ShieldedMembers:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 
@@ -30,6 +29,7 @@ from cg4ai.runs import files
 from cg4ai.runs.folder import Run
 from cg4ai.seeds import derive_seed, generator
 from experiments.routing import figures as routing_figures
+from small_network import make_small_graph
 
 TINY = RouteSettings(
     network="small",
@@ -53,10 +53,7 @@ class SmallRouting(Routing):
 
 
 def small() -> Instance:
-    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
-        graph.add_edge(source, target, capacity=5.0, length=1.0)
-    return instance(graph, 2, 3)
+    return instance(make_small_graph(), 2, 3)
 
 
 @pytest.fixture(scope="module")

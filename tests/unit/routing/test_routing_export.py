@@ -10,7 +10,6 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -29,6 +28,7 @@ from cg4ai.routing.settings import AgentScope, Recipe
 from cg4ai.routing.train.agents import agents_of
 from cg4ai.routing.train.problem import routing_problem, routing_settings, shielded_problem
 from raising import raises
+from small_network import make_shared_graph
 
 TINY = Recipe(
     scenarios=20,
@@ -43,12 +43,7 @@ TINY = Recipe(
 @pytest.fixture(scope="module")
 def network() -> Instance:
     """Three demands of two nodes, one of them with a name that is none for a file."""
-    demands = {"a/1": {"d": 4.0, "e": 2.0}, "b": {"e": 3.0}}
-    graph = networkx.DiGraph(name="small", demands=demands)
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc", "de", "ce", "be"):
-        ends = ["a/1" if node == "a" else node for node in (source, target)]
-        graph.add_edge(*ends, capacity=5.0, length=1.0)
-    return instance(graph, 3, 3, load=0.99)
+    return instance(make_shared_graph("a/1"), 3, 3, load=0.99)
 
 
 Routers = Callable[[AgentScope, bool], Ensemble]

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -28,7 +27,7 @@ from cg4ai.routing.demands.measured import measured_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.history_router import HistoryRouter, restore_history_router
 from cg4ai.routing.operate.later_history import invent_windows
-from cg4ai.routing.pages.judged_traffic import DOTE, OF_MEAN, OURS
+from cg4ai.routing.pages.judged_traffic import DOTE, LIMITED, OF_MEAN, OURS
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.history_problem import (
     TailUtilisation,
@@ -45,18 +44,10 @@ from cg4ai_checker.run_folder import compare
 from cg4ai_checker.run_routing import compare_capacities
 from in_process import InProcess
 from raising import raises
+from small_network import RING, make_ring
 
 NODES = tuple("ABCD")
 LENGTH = 3
-LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
-
-
-def ring() -> networkx.Graph:
-    graph = networkx.Graph(name="ring")
-    for line in LINKS.splitlines()[1:]:
-        source, target, capacity = line.split(",")
-        graph.add_edge(source, target, capacity=float(capacity))
-    return graph
 
 
 def traffic(count: int = 60, size: float = 1.0) -> Traffic:
@@ -78,13 +69,13 @@ def write_traffic(folder: Path, given: Traffic) -> Path:
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    return measured_instance(ring(), traffic(), paths=2, hose=False)
+    return measured_instance(make_ring(), traffic(), paths=2, hose=False)
 
 
 @pytest.fixture(scope="module")
 def tight() -> Instance:
     """Hardly any room is left at the largest demands, so that shields act."""
-    return measured_instance(ring(), traffic(), paths=2, hose=False, scale_capacities="auto")
+    return measured_instance(make_ring(), traffic(), paths=2, hose=False, scale_capacities="auto")
 
 
 def largest_load(instance: Instance, split: NDArray[np.float64]) -> float:
@@ -266,7 +257,7 @@ def test_rules_are_the_loads_at_the_corner(tight: Instance) -> None:
     for split in splits:
         most = (rule.coefficients @ split[: len(tight.path_demand)]).max()
         assert most == pytest.approx(largest_load(tight, split[: len(tight.path_demand)]))
-    hosed = measured_instance(ring(), traffic(), paths=2)
+    hosed = measured_instance(make_ring(), traffic(), paths=2)
     with raises(InvalidInput, "unsupported"):
         capacity_of_splits(hosed)
 
@@ -280,7 +271,7 @@ def finished(
 ) -> Path:
     """The folder of a finished run."""
     folder = tmp_path_factory.mktemp("history")
-    (folder / "ring.csv").write_text(LINKS)
+    (folder / "ring.csv").write_text(RING)
     asked = RouteSettings(
         network=str(folder / "ring.csv"),
         traffic=write_traffic(folder, traffic()),
@@ -290,6 +281,7 @@ def finished(
         rounds=1,
         baseline=True,
         threads=1,
+        churn=0.01,
     )
     outcome = perform(Routing(), asked, out=folder / "run")
     assert outcome.evaluation is not None
@@ -305,6 +297,11 @@ def test_a_run_is_judged_beside_what_knows_as_little(finished: Path) -> None:
     assert all(row["mean"] >= 1 - 1e-9 for row in found.values())
     assert summary["history"]["length"] == LENGTH
     assert summary["worst_utilisation"] <= 1 + 1e-9
+    changes = summary["churn"]
+    assert 0 < changes["held"] + changes["yielded"] <= 1
+    assert changes["mean_moved"] < changes["mean_moved_without"]
+    assert changes["worst_utilisation"] <= 1 + 1e-9
+    assert f"{OURS}, {LIMITED} 1 %" in found
 
 
 def test_ratios_are_of_windows_alone(finished: Path) -> None:
@@ -348,6 +345,7 @@ def test_files_of_traffic_are_answered_after_each_window(finished: Path, tmp_pat
     data = write_traffic(tmp_path, traffic(8))
     out = tmp_path / "splits.json"
     arguments = ["predict", str(finished), str(data), "--history", "--details", "--format", "json"]
+    arguments += ["--no-churn"]
     assert main([*arguments, "--output", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]
     assert [row[AFTER] for row in rows] == ["2", "3", "4", "5", "6", "7"]
@@ -370,7 +368,7 @@ def test_rows_before_a_whole_window_have_the_fixed_split(finished: Path, tmp_pat
     described = predictor.described
     assert isinstance(described, HistoryRouter)
     table = table_of(described, 5, tmp_path)
-    found = predictor.predict(table, PredictionOptions(explain=True))
+    found = predictor.predict(table, PredictionOptions(explain=True, churn=None))
     names = described.interface().outputs
     splits = np.array([[row[name] for name in names] for row in found.rows])
     assert [row[WINDOW] for row in found.rows] == [1, 2, 3, 3, 3]
@@ -379,6 +377,20 @@ def test_rows_before_a_whole_window_have_the_fixed_split(finished: Path, tmp_pat
     assert "2 of 5 rows" in found.note
     with raises(InvalidInput, "unsupported"):
         predictor.predict(table, PredictionOptions(fallback=0.1))
+
+
+def test_successive_splits_change_little_and_fit_the_whole_set(
+    finished: Path, tmp_path: Path
+) -> None:
+    predictor = RunPredictor.from_folder(finished)
+    described = predictor.described
+    assert isinstance(described, HistoryRouter)
+    rows = predictor.predict(table_of(described, 12, tmp_path), PredictionOptions()).rows
+    splits = np.array([[row[name] for name in described.interface().outputs] for row in rows])
+    changes = np.add.reduceat(np.abs(np.diff(splits, axis=0)), described.instance.starts, axis=1)
+    yielded = np.array([row["yielded"] for row in rows[1:]])
+    assert changes[~yielded].max() / 2 <= 0.01 + 1e-9
+    assert max(largest_load(described.instance, split) for split in splits) <= 1 + 1e-9
 
 
 def table_of(described: HistoryRouter, count: int, folder: Path) -> Any:

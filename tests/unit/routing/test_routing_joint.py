@@ -28,6 +28,7 @@ from cg4ai.routing.train.problem import (
     routing_settings,
     shielded_problem,
 )
+from small_network import make_small_graph
 
 TINY = Recipe(scenarios=30, priced=50, hidden=(8,), first_steps=150, later_steps=50, batch_size=64)
 
@@ -35,10 +36,7 @@ TINY = Recipe(scenarios=30, priced=50, hidden=(8,), first_steps=150, later_steps
 @pytest.fixture(scope="module")
 def uneven() -> Instance:
     """Two demands: one has three paths, the other two."""
-    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
-        graph.add_edge(source, target, capacity=5.0, length=1.0)
-    return instance(graph, 2, 3)
+    return instance(make_small_graph(), 2, 3)
 
 
 def test_on_a_gpu_there_are_as_many_networks_for_all_demands_as_on_the_processor(

@@ -65,20 +65,12 @@ from cg4ai.routing.train.traffic_problem import (
 )
 from cg4ai_checker import verdict
 from raising import raises
+from small_network import RING, make_ring
 
 pytestmark = pytest.mark.usefixtures("quick_evaluation")
 
 NODES = ("D", "A", "C", "B")
 MLU_FIGURES = ("mean_optimal_mlu", "mean_mlu_gap", "max_mlu_gap")
-LINKS = "source,target,capacity\nA,B,10\nB,C,10\nC,D,10\nD,A,10\nA,C,10\n"
-
-
-def ring() -> networkx.Graph:
-    graph = networkx.Graph(name="ring")
-    for line in LINKS.splitlines()[1:]:
-        source, target, capacity = line.split(",")
-        graph.add_edge(source, target, capacity=float(capacity))
-    return graph
 
 
 def traffic(count: int = 60) -> Traffic:
@@ -92,7 +84,7 @@ def traffic(count: int = 60) -> Traffic:
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    return measured_instance(ring(), traffic(), paths=2, scale_capacities="auto")
+    return measured_instance(make_ring(), traffic(), paths=2, scale_capacities="auto")
 
 
 def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
@@ -113,28 +105,28 @@ def test_demands_stand_as_in_the_file_in_its_units(made: Instance) -> None:
 
 
 def test_fewer_demands_or_capacities_as_they_are() -> None:
-    fewer = measured_instance(ring(), traffic(), 3, paths=2, scale_capacities=9)
+    fewer = measured_instance(make_ring(), traffic(), 3, paths=2, scale_capacities=9)
     largest = traffic().largest
     order = sorted((largest[s, t], NODES[s], NODES[t]) for s in range(4) for t in range(4))[-3:]
     assert {*fewer.demand_names} == {f"{s}->{t}" for _, s, t in order}
     assert any("3 largest demands are routed" in note for note in fewer.notes)
     small = Traffic(traffic().times, NODES, traffic().matrices / 100)
-    plain = measured_instance(ring(), small, paths=2)
+    plain = measured_instance(make_ring(), small, paths=2)
     np.testing.assert_array_equal(plain.capacity, 10.0)
     assert plain.level < 0.99
     assert (plain.capacity_factor, plain.load) == (1.0, None)
     with raises(InvalidInput, "range"):
-        measured_instance(ring(), traffic(), 13)
+        measured_instance(make_ring(), traffic(), 13)
     with pytest.raises(UnroutableError) as raised:
-        measured_instance(ring(), traffic())
+        measured_instance(make_ring(), traffic())
     check_unroutable(str(raised.value))
     assert raised.value.proof is not None
     assert raised.value.proof["bound"] > 1
     assert {*raised.value.proof["demands"]} == {*plain.demand_names}
     with raises(InvalidInput, "unknown-name"):
-        measured_instance(ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
+        measured_instance(make_ring(), Traffic(("1",), ("A", "X"), np.ones((1, 2, 2))))
     with raises(InvalidInput, "empty"):
-        measured_instance(ring(), Traffic(("1",), ("A", "B"), np.zeros((1, 2, 2))))
+        measured_instance(make_ring(), Traffic(("1",), ("A", "B"), np.zeros((1, 2, 2))))
 
 
 def check_unroutable(message: str) -> None:
@@ -143,7 +135,7 @@ def check_unroutable(message: str) -> None:
     named = re.search(r"must cross them: (.*?)\. Give capacities", message)
     assert named is not None
     demands = [re.match(r"(\w)->(\w) ([\d.e+]+)$", one) for one in named[1].split(", ")]
-    arcs = [*ring().edges, *((b, a) for a, b in ring().edges)]
+    arcs = [*make_ring().edges, *((b, a) for a, b in make_ring().edges)]
     count = len(arcs)
     rows, right = [], []
     for place, found in enumerate(demands):
@@ -208,7 +200,7 @@ def test_tails_find_large_ratios_near_the_traffic(made: Instance) -> None:
 
 def test_ratios_are_finite_where_no_solved_vector_has_a_demand() -> None:
     """Prices of one corner of the network gave every other vector an optimum of zero."""
-    made = measured_instance(ring(), traffic(), paths=2, scale_capacities="auto")
+    made = measured_instance(make_ring(), traffic(), paths=2, scale_capacities="auto")
     large = replace(made, capacity=1e8 * made.capacity, demand_max=1e8 * made.demand_max)
     count = len(large.demand_max)
     solved = np.where(np.arange(count) == 0, large.demand_max, 0.0)[None]
@@ -228,7 +220,7 @@ def test_problems_of_traffic_have_no_huge_rows(tmp_path: Path) -> None:
     matrices[:, range(4), range(4)] = 0.0
     matrices[:, 1, 3] = np.linspace(1, 3, 12)
     known = Traffic(tuple(map(str, range(12))), NODES, matrices)
-    made = measured_instance(ring(), known, paths=2, scale_capacities="auto")
+    made = measured_instance(make_ring(), known, paths=2, scale_capacities="auto")
     measured = MeasuredTraffic.from_traffic(made, *known.split("8"))
     problem = traffic_problem(made, measured, settings(tmp_path))
     objective = problem.objective
@@ -266,7 +258,7 @@ def test_figures_are_mean_and_percentiles() -> None:
 
 
 def settings(folder: Path, **changes: object) -> RouteSettings:
-    (folder / "ring.csv").write_text(LINKS)
+    (folder / "ring.csv").write_text(RING)
     given = traffic()
     np.savez(folder / "t.npz", matrices=given.matrices, nodes=given.nodes, times=given.times)
     usual: dict[str, object] = {"network": str(folder / "ring.csv"), "traffic": folder / "t.npz"}
@@ -452,6 +444,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: RunOutcome[RoutingPrep
 
 def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> None:
     asked = settings(tmp_path, split="40", headroom=0.5, cover=0.5, first_steps=20, later_steps=5)
+    asked = replace(asked, churn=0.01)
     with raises(UnroutableError, "infeasible", "scale_capacities"):
         Routing().prepare(replace(asked, headroom=1.25, cover=1.0), None)
     outcome = perform(Routing(), asked, out=tmp_path / "run")
@@ -462,6 +455,11 @@ def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> Non
     text = render_text(make_routing_story(outcome.summary), verbose=True)
     assert "Demands are in the units of the traffic; capacities are as given." in text
     assert "real" not in text
+    assert "Changes of at most 1 % of each demand between successive answers" in text
+    changes = outcome.summary["churn"]
+    assert changes["matrices"] == outcome.summary["traffic"]["later"]
+    assert changes["worst_utilisation"] <= 1 + 1e-9
+    assert changes["mean_moved"] <= changes["mean_moved_without"]
     demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
     (row,) = (
         RunPredictor.from_folder(tmp_path / "run")
@@ -558,7 +556,7 @@ def test_later_traffic_that_no_demand_carries_is_counted(made: Instance) -> None
     assert "5 later matrices with such traffic count as outside the set" in text
     assert "left out: 1 earlier matrix and 2 later ones" in text
     # where a few demands alone were asked for, others are left out on purpose
-    fewer = measured_instance(ring(), earlier, 3, paths=2, scale_capacities="auto")
+    fewer = measured_instance(make_ring(), earlier, 3, paths=2, scale_capacities="auto")
     some = MeasuredTraffic.from_traffic(fewer, earlier, later)
     assert some.find_inside(fewer).sum() == fewer.region.contains(some.later).sum()
     assert some.elsewhere > 0.3
@@ -575,6 +573,6 @@ def test_routings_that_see_a_part_of_the_matrices_are_told() -> None:
 
 
 def ring_with_demands() -> networkx.Graph:
-    graph = ring()
+    graph = make_ring()
     graph.graph["demands"] = {"A": {"C": 5.0}}
     return graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -16,15 +15,13 @@ from cg4ai.routing.train.members import RoutingPricer, SplitNetwork
 from cg4ai.routing.train.problem import routing_problem
 from cg4ai.rules.rows import RowSet
 from cg4ai.seeds import generator
+from small_network import make_small_graph
 
 
 @pytest.fixture(scope="module")
 def uneven() -> Instance:
     """Two demands: one has three paths, the other two."""
-    graph = networkx.DiGraph(demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
-        graph.add_edge(source, target, capacity=5.0, length=1.0)
-    made = instance(graph, 2, 3)
+    made = instance(make_small_graph(), 2, 3)
     assert sorted(len(block) for block in made.blocks) == [2, 3]
     return made
 

@@ -252,3 +252,15 @@ def test_zoo_files_without_speeds_name_what_gives_them(tmp_path: Path) -> None:
         network_of(none)
     made = new_network(none, tmp_path / "o.json", reading=ReadingOptions(default=5.0))
     assert made.network.arcs[0, 1].capacity == 10.0
+
+
+def test_nodes_of_no_known_place_are_drawn_near_their_neighbours(tmp_path: Path) -> None:
+    """The files say 0, 0 of them, which is far from everything."""
+    (tmp_path / "a.graph").write_text(GRAPH.replace("2_Chur 9.5 46.8", "2_Chur 0.0 0.0"))
+    (tmp_path / "b.graph").write_text(GRAPH)
+    filled, given = (network_of(tmp_path / name).positions for name in ("a.graph", "b.graph"))
+    assert filled is not None
+    assert given is not None
+    assert filled[:2] == given[:2]
+    assert np.abs(np.array(filled[2]) - given[0]).max() < 1
+    assert filled[2] not in filled[:2]

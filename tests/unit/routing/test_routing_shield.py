@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import networkx
 import numpy as np
 import pytest
 import torch
@@ -18,14 +17,12 @@ from cg4ai.routing import Instance, instance
 from cg4ai.routing.train.members import SplitNetwork
 from cg4ai.routing.train.shield import measure_shield, record_cuts, sample_adversarial, shield
 from raising import raises
+from small_network import make_small_graph
 
 
 @pytest.fixture(scope="module")
 def made() -> Instance:
-    graph = networkx.DiGraph(name="small", demands={"a": {"d": 4.0}, "b": {"d": 2.0}})
-    for source, target in ("ab", "ac", "ad", "bd", "cd", "bc"):
-        graph.add_edge(source, target, capacity=5.0, length=1.0)
-    return instance(graph, 2, 3)
+    return instance(make_small_graph(), 2, 3)
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,7 @@ class Instance:
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
     are those of the network, on a path or not, and `path_source` says how paths were chosen among
     them; None: not known. `granularity`: of answers, whose shares are multiples of 1/N; None: any.
+    `priorities` of the demands, 1 is kept first; None: all alike.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Instance:
     all_arcs: tuple[tuple[str, str], ...] | None = None
     path_source: PathSource | None = None
     granularity: int | None = None
+    priorities: tuple[int, ...] | None = None
 
     @cached_property
     def region(self) -> DemandSet:

@@ -8,9 +8,14 @@ nodes by their position in the network.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.graphs import Edge, Graph, Node, build_network
@@ -20,6 +25,7 @@ from cg4ai.routing.network.parsing import read_text
 DEMANDS = ".demands"
 MICROSECONDS = 1000.0  # of a millisecond
 NODE_COLUMNS = ("label", "x", "y")
+ASIDE, TURN = 0.04, 2.4  # of a network's extent, radians: where nodes of no known place are drawn
 EDGE_COLUMNS = ("label", "src", "dest", "weight", "bw", "delay")
 DEMAND_COLUMNS = ("label", "src", "dest", "bw")
 
@@ -52,15 +58,39 @@ def parse_repetita(path: Path) -> Graph:
         attributes = {"capacity": capacity, "length": length, "delay": delay / MICROSECONDS}
         edges.append(Edge(str(source), str(target), attributes, row.place, both_ways=False))
     lines.end()
+    places = _fill_places([(row.values["x"], row.values["y"]) for row in nodes], edges)
     made = [
-        Node(str(key), {"name": row.values["label"], "pos": _position(row)}, row.place)
-        for key, row in enumerate(nodes)
+        Node(str(key), {"name": row.values["label"], "pos": place}, row.place)
+        for key, (row, place) in enumerate(zip(nodes, places, strict=True))
     ]
     return Graph(path.stem, made, edges, None, str(path))
 
 
-def _position(row: Row) -> tuple[str, str]:
-    return row.values["x"], row.values["y"]
+def _fill_places(texts: Sequence[tuple[str, str]], edges: Sequence[Edge]) -> list[Any]:
+    """Nodes at (0, 0) are those whose place nobody knew: in pictures they lie near neighbours."""
+    try:
+        places = np.array(texts, np.float64).reshape(-1, 2)
+    except ValueError:
+        return list(texts)  # refused where positions are read
+    known: NDArray[np.bool_] = np.asarray(places.any(axis=1))
+    missing = np.flatnonzero(~known)
+    if not known.any() or not len(missing) or not np.isfinite(places).all():
+        return list(texts)
+    linked: list[set[int]] = [set() for _ in texts]
+    for edge in edges:
+        source, target = int(edge.source), int(edge.target)
+        linked[source].add(target)
+        linked[target].add(source)
+    middle = places[known].mean(axis=0)
+    away = ASIDE * float(np.ptp(places[known], axis=0).max())
+    order = sorted(missing.tolist(), key=lambda key: -sum(bool(known[one]) for one in linked[key]))
+    for number, key in enumerate(order):
+        near = [other for other in linked[key] if known[other]]
+        angle = TURN * number
+        around = places[near].mean(axis=0) if near else middle
+        places[key] = around + away * np.array([math.cos(angle), math.sin(angle)])
+        known[key] = True
+    return [*places.tolist()]
 
 
 def read_matrix(path: Path, nodes: Sequence[str]) -> dict[tuple[int, int], float]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -47,6 +48,8 @@ from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Polytope
 
 PAGE_BYTES = 4_800_000  # of a page that is not refused as too large
+RESERVED = 400_000  # bytes of such a page for its scripts, nodes and links
+LEFT_OUT = "This router had no room in the page"
 ROW_BYTES = 120  # of the rest that a page has of a matrix: its time and three MLUs
 VOLUME_BYTES = 6  # of one volume of a matrix: 32 bits in base64, rounded up
 SAMPLES = 300  # demand vectors of the best static split
@@ -123,7 +126,7 @@ def make_explorer_page(
         ],
         "demands": _demands(made, picture),
         "set": _set(made),
-        "routers": [first, *_failures(folder, made, picture)],
+        "routers": [first, *_failures(folder, made, picture, first)],
         "run": folder.name,
     }
     page = render_explorer("router", data)
@@ -131,19 +134,29 @@ def make_explorer_page(
     return page if traffic is None else render_explorer("router", {**data, "traffic": traffic})
 
 
-def _failures(folder: Path, made: Instance, picture: NetworkPicture) -> Iterator[dict[str, Any]]:
-    """One entry for each failure that was studied for this router."""
+def _failures(
+    folder: Path, made: Instance, picture: NetworkPicture, first: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """One entry for each failure that was studied for this router.
+
+    Routers, about as large as the `first`, are left out where the page would be refused for them.
+    """
     from cg4ai.routing.operate.failure_study import FOLDER, read_known_outcomes
 
     if not (folder / FOLDER).is_dir():
         return
     numbers = {arc: number for number, arc in enumerate(made.arcs)}
+    size = _count_bytes(first)
+    room = PAGE_BYTES - RESERVED - size
     for row in read_known_outcomes(folder):
         down = {frozenset(link) for link in row["links"]}
         lost = [number for arc, number in numbers.items() if frozenset(arc) in down]
         told = {"label": row["failure"], "failed": lost}
         if row["outcome"] == "unaffected":
             yield {**told, "as": 0}
+        elif row["outcome"] == "shielded" and room < size:
+            where = folder.name + f"/{FOLDER}/{row['folder']}"
+            yield {**told, "words": f"{LEFT_OUT}: cg4ai explore {where} makes one of it."}
         elif row["outcome"] == "shielded":
             ensemble, router = load_trained(folder / FOLDER / row["folder"])
             assert isinstance(router, Router)
@@ -155,9 +168,15 @@ def _failures(folder: Path, made: Instance, picture: NetworkPicture) -> Iterator
                 picture=picture,
                 arcs=numbers,
             )
+            size = _count_bytes(own)  # which the next one will need, too
+            room -= size
             yield {**told, **own}
         else:
             yield {**told, "words": f"No router for this failure: {row['text']}."}
+
+
+def _count_bytes(entry: Mapping[str, Any]) -> int:
+    return len(json.dumps(entry, separators=(",", ":")))
 
 
 def make_router_entry(
@@ -184,6 +203,8 @@ def make_router_entry(
     whole = len(numbers)
     own_vectors, own_loads = np.zeros((whole, made.region.size)), np.zeros(whole)
     own_vectors[order], own_loads[order] = vectors, loads
+    constant = np.zeros(whole)
+    constant[order] = worst_vectors(made, made.robust.split).loads
     return {
         "paths": [
             {
@@ -196,6 +217,8 @@ def make_router_entry(
         "program": program,
         "prices": array_data(bound.prices),
         "static": anchor(made, made.sample(count, 0)).tolist(),
+        # of each link at its worst vector of the set, under the constant split of least worst load
+        "constant": constant.tolist(),
         "worst": {"vectors": array_data(own_vectors), "loads": own_loads.tolist()},
         "shielded": strength == Strength.SHIELDED,
         "tone": tone,
