@@ -34,6 +34,7 @@ class StopReason(StrEnum):
     INFEASIBLE = "infeasible"  # proven: no mixture of members of the class meets the rows
     NO_IMPROVING_COLUMN = "no_improving_column"  # training found none; says nothing of others
     STALLED = "stalled"  # rows met, but the objective hardly improves any more
+    ROUND_LIMIT = "round_limit"  # rows met, after as many rounds of training as were asked for
     COLUMN_LIMIT = "column_limit"
     ITERATION_LIMIT = "iteration_limit"
     TIME_LIMIT = "time_limit"
@@ -237,7 +238,8 @@ class PricingResult:
     has a reduced cost below it at the request's true duals. `rows` are rows of the requirements
     that mattered while training; the master takes them as cuts. `note` goes into the iteration's.
     `tried` says how many were trained where not all of them are proposed, `short` whether a time
-    limit shortened the training.
+    limit shortened the training. With `others_too` the pricers that come next are asked even where
+    these members enter.
     """
 
     members: Members | None
@@ -248,6 +250,7 @@ class PricingResult:
     rows: tuple[Rows, ...] = ()
     tried: int | None = None
     short: bool = False
+    others_too: bool = False
 
     @property
     def trained(self) -> int:

@@ -366,6 +366,8 @@ class Settings(CheckedSettings):
     patience: pricing rounds in a row without an improving member before the run ends.
     improvement_tolerance, improvement_window: with the rows met, the run ends as STALLED once the
         objective fell by less than this share of it over so many iterations (0: never).
+    training_rounds: with the rows met, members are trained in at most so many iterations without
+        the rules, and in as many under them (0: any number).
     cuts: separate "before" pricing (the default), or "after" column generation has converged, as
         Algorithm 2 of the paper is printed; `Settings.paper()` is its whole recipe.
     cut_rounds: separations in a row before members are priced again (cuts "before").
@@ -406,6 +408,7 @@ class Settings(CheckedSettings):
     patience: int = setting(2, least=1)
     improvement_tolerance: float = setting(0.0, least=0, most=1)
     improvement_window: int = setting(3, least=1)
+    training_rounds: int = setting(0, least=0)
     cuts: Cuts = setting("before")
     cut_rounds: int = setting(3, least=1)
     cuts_per_round: int = setting(64, least=1)

@@ -19,6 +19,7 @@ from raising import raises
 WHOLE = (
     *("column_limit", "iteration_limit", "patience", "cut_rounds", "cuts_per_round"),
     *("final_rounds", "seed", "improvement_window", "estimate_restarts"),
+    "training_rounds",
 )
 # what each number may be at its ends, and what is just outside
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
@@ -30,6 +31,7 @@ RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "patience": ([1, 9], [0]),
     "improvement_tolerance": ([0, 0.5], [-0.1]),
     "improvement_window": ([1, 9], [0]),
+    "training_rounds": ([0, 9], [-1]),
     "cut_rounds": ([1, 9], [0]),
     "cuts_per_round": ([1, 9], [0]),
     "penalty": ([1e-9, 1e7], [0, -1, 1e10]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -224,15 +224,18 @@ def ask_pricers(run: RunState, solution: MasterSolution) -> PricingStep:
 
 
 def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: int) -> _Answers:
-    """The pricers in order until one improves the master."""
+    """The pricers in order until one improves the master that wants no others asked as well."""
+    admitted = 0
     lower: Array | None = np.zeros(len(run.problem.layout))
     best: float | None = None
     lowest = np.zeros(len(run.problem.layout))
     trained = 0
     rows: list[Rows] = []
     notes: list[str] = []
+    first = build_request(run, solution, guide, "")  # before members enter
     for number, pricer in enumerate(run.pricers):
-        request = build_request(run, solution, guide, f"pricing {number} {attempt}")
+        seed = derive_seed(run.settings.seed, run.step, f"pricing {number} {attempt}")
+        request = replace(first, seed=seed)
         with run.interrupts.allow_interrupts():
             proposed = pricer.price(request)
         trained += proposed.trained
@@ -246,14 +249,16 @@ def _answers(run: RunState, solution: MasterSolution, guide: Array, *, attempt: 
         entered = run.work.admit(proposed, solution, charge_loss=run.phase.charges_loss)
         best = entered.best if best is None else min(best, entered.best)
         lowest = np.minimum(lowest, entered.lowest)
-        if entered.count:
+        admitted += entered.count
+        if entered.count and not proposed.others_too:
             complete = number + 1 == len(run.pricers) == 1
             lower = lower if complete else None
             return _Answers(
-                entered.count, best, lower, lowest, trained, number + 1, tuple(rows), tuple(notes)
+                admitted, best, lower, lowest, trained, number + 1, tuple(rows), tuple(notes)
             )
     asked = len(run.pricers)
-    return _Answers(0, best, lower, lowest, trained, asked, tuple(rows), tuple(notes))
+    lower = None if admitted else lower
+    return _Answers(admitted, best, lower, lowest, trained, asked, tuple(rows), tuple(notes))
 
 
 def _both(one: _Answers, other: _Answers) -> _Answers:

@@ -19,7 +19,14 @@ from cg4ai import clock
 from cg4ai.callbacks import Callback, CallbackList
 from cg4ai.clock import Deadline, Review
 from cg4ai.colgen.interrupts import Interrupted, Interrupts
-from cg4ai.colgen.iteration import SINGLE, Continue, Decision, Stop
+from cg4ai.colgen.iteration import (
+    SINGLE,
+    Continue,
+    Decision,
+    PricingStatus,
+    PricingStep,
+    Stop,
+)
 from cg4ai.colgen.phases import PatchPhase, Phase, SlackPhase, build_phases
 from cg4ai.colgen.result import Result, finish
 from cg4ai.colgen.state import RunState
@@ -145,8 +152,12 @@ class _Loop:
         state = self.state
         sizes, phase = state.sizes(), state.phase.name
         weighed = state.phase.weigh(state)
-        priced = state.phase.price(state, weighed)
-        decision = state.phase.decide(state, weighed, priced)
+        if self._may_stall() and state.has_trained_enough(weighed.solution):
+            priced = PricingStep(PricingStatus.NOTHING, weighed.solution)
+            decision: Decision = Stop(StopReason.ROUND_LIMIT, "as many rounds as asked for")
+        else:
+            priced = state.phase.price(state, weighed)
+            decision = state.phase.decide(state, weighed, priced)
         if self._one_model_follows(decision):
             decision = Continue(f"{decision.note}; now one model", SINGLE)
         if isinstance(decision, Continue) and decision.phase:

@@ -110,23 +110,24 @@ class PlainPhase:
         return MasterStep(run.solve_master())
 
     def price(self, run: RunState, weighed: MasterStep) -> PricingStep:
-        if run.step and (run.is_stalled() or self._share_spent(run)):
+        over = self._over(run, weighed.solution) is not None
+        if run.step and (over or self._share_spent(run)):
             return PricingStep(PricingStatus.NOTHING, weighed.solution)
         return ask_pricers(run, weighed.solution)
 
     def decide(self, run: RunState, weighed: MasterStep, priced: PricingStep) -> Decision:
         if priced.outcome is PricingStatus.IMPROVED and self._free(run):
             return Continue()
+        over = self._over(run, priced.solution)
         run.work.bind_rules()
-        stalled = run.is_stalled()
-        done = priced.trainings > 0 or stalled  # else a share of the limits ended it
+        done = priced.trainings > 0 or over is not None  # else a share of the limits ended it
         if done and priced.outcome is PricingStatus.NOTHING:
             solution = run.solve_master()
             most = priced.solution.penalised + run.settings.epsilon
             if solution.penalised <= most and not run.has_unmet_rows(solution):
                 decision = decide_ending(run, solution)
                 if isinstance(decision, Stop):
-                    return _kept(decision, stalled=stalled)
+                    return _kept(decision, over)
         return Continue("training under the rules", NORMAL)
 
     def settle(self, run: RunState, reason: StopReason) -> FinalSolution:
@@ -134,6 +135,13 @@ class PlainPhase:
             run.notes.append("the run ended before members were trained under the rules")
             run.work.bind_rules()
         return replace(settle(run, reason), compares=True)
+
+    @staticmethod
+    def _over(run: RunState, solution: MasterSolution) -> StopReason | None:
+        """Why training without the rules has come far enough; None: it has not."""
+        if run.is_stalled():
+            return StopReason.STALLED
+        return StopReason.ROUND_LIMIT if run.has_trained_enough(solution) else None
 
     def _free(self, run: RunState) -> bool:
         """Whether the members there are keep all known rows as well as they fit without them."""
@@ -158,11 +166,11 @@ class PlainPhase:
         return PLAIN_SHARE * (1 - SINGLE_SHARE if run.settings.single_model else 1.0)
 
 
-def _kept(decision: Stop, *, stalled: bool) -> Stop:
+def _kept(decision: Stop, over: StopReason | None) -> Stop:
     """The end of a run whose plain mixture keeps the rules."""
     reason = decision.reason
-    if stalled and reason is StopReason.NO_IMPROVING_COLUMN:
-        reason = StopReason.STALLED
+    if over is not None and reason is StopReason.NO_IMPROVING_COLUMN:
+        reason = over
     return Stop(reason, f"{decision.note}; the rules are kept without training under them")
 
 

@@ -156,6 +156,14 @@ class RunState:
         fell = recent[0].objective - recent[-1].objective + raised
         return met and fell < s.improvement_tolerance * abs(recent[-1].objective)
 
+    def has_trained_enough(self, solution: MasterSolution) -> bool:
+        """Whether the phase had as many rounds of training as asked for, and rows are met."""
+        most = self.settings.training_rounds
+        if not most:
+            return False
+        made = sum(bool(record.trainings) for record in self.history[self.entered :])
+        return made >= most and not self.has_unmet_rows(solution)
+
     # ---- time ---------------------------------------------------------------------------------
 
     @property

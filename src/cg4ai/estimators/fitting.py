@@ -46,7 +46,7 @@ from cg4ai.estimators.plain_state import StoredEstimator
 from cg4ai.estimators.progress import watch_progress
 from cg4ai.estimators.request import find_shortcomings
 from cg4ai.estimators.score_check import Score, Scorer
-from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
+from cg4ai.estimators.simple_members import simple_members
 from cg4ai.layout import Layout
 from cg4ai.objectives import LossFunction
 from cg4ai.proofs.after_training import prove_afterwards
@@ -273,7 +273,7 @@ class ConstrainedEstimator(StoredEstimator):
         """The limits of the loop, which are parameters or settings."""
         return {
             "column_limit": (self.settings or {}).get("column_limit", COLUMN_LIMIT),
-            "iteration_limit": self.iteration_limit,
+            "iteration_limit": self.most_iterations,
             "time_limit_s": self.time_limit_s,
         }
 
@@ -299,7 +299,15 @@ class ConstrainedEstimator(StoredEstimator):
         start = [fitted_member(kind, task, labels) for kind in kinds if is_fitted(kind)]
         if self._starts_from_lines(kinds, task):
             architecture = make_network(self, task, hidden=_hidden(kinds))
-            start.append(simple_members(architecture, trained, task.quantiles, task.shapes))
+            start.append(
+                simple_members(
+                    architecture,
+                    trained,
+                    task.quantiles,
+                    task.shapes,
+                    shrinkages=self.chosen_effort.shrinkages,
+                )
+            )
         start += self._earlier_members(task)
         return [(members, np.zeros(len(members), np.int64)) for members in start]
 
@@ -331,7 +339,7 @@ class ConstrainedEstimator(StoredEstimator):
         named = ("auto", "network", *(("affine",) if task.links == "softmax" else ()))
         known = any(isinstance(kind, str) and kind in named for kind in kinds)
         limit = self._limits["column_limit"]
-        room = is_number(limit) and limit >= 4 * (1 + len(SHRINKAGE))
+        room = is_number(limit) and limit >= 4 * (1 + len(self.chosen_effort.shrinkages))
         return known and bool(room) and task.output_limit is None
 
     def adopt(self, result: Result) -> Self:

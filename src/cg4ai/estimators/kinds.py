@@ -25,6 +25,7 @@ from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
 from cg4ai.colgen.pricing.gradient.training import Training
 from cg4ai.colgen.pricing.schedules import OneTimePricer, TwoStagePricer
 from cg4ai.errors import InvalidInput, did_you_mean
+from cg4ai.estimators.effort import Effort
 from cg4ai.estimators.parameters import Parameters, TrainingParameters
 from cg4ai.estimators.simple_members import ScaledLogistic
 from cg4ai.members.networks import NetworkArchitecture
@@ -232,7 +233,12 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
     if kind == "auto" and task.decided and task.links == "softmax":
         return _quick(task, parameters.n_jobs)
     if kind == "auto":
-        return [*_named("network", parameters, task), *_boosted_once(task, parameters.n_jobs)]
+        work = parameters.chosen_effort
+        boosted = _boosted_once(task, parameters.n_jobs, work)
+        if boosted and work.boosted_alone and not task.rows:
+            return boosted
+        networks = _named("network", parameters, task)
+        return [*boosted, *networks] if work.boosted_first else [*networks, *boosted]
     if kind == "network":
         return [_of_networks(make_network(parameters, task), parameters, task)]
     if kind == "affine" and task.links == "softmax":  # lines under a softmax have no exact pricer
@@ -292,24 +298,25 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
     return TreePricer(model, scales=scales, n_jobs=jobs)
 
 
-def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
+def _boosted_once(task: LearningTask, jobs: int | None, work: Effort) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model, weighed like any other.
 
-    Smaller tables of classes have one of small trees.
-
-    Where rules bind rows of the master, networks alone learn to keep them.
+    Smaller tables of classes have one of small trees. Where rules bind rows of the master, networks alone learn to keep them. Where all rules are
+    rates, a boosted model would learn by heart who is in which group.
     """
-
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
     few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
     too_few = few and (not task.classification or len(task.inputs) < ROWS_FOR_SHALLOW)
-    if too_few or task.rows or unfit or logits:
+    bound = task.rates or task.votes or (task.rows and not work.boosted_first)
+    if too_few or bound or unfit or logits:
         return []
+    beside = work.boosted_first
     if task.quantiles:
         from cg4ai.colgen.pricing.quantiles import QuantilePricer
 
-        return [OneTimePricer(QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs))]
+        pricer = QuantilePricer(BOOSTED_QUANTILES, task.quantiles, n_jobs=jobs)
+        return [OneTimePricer(pricer, beside=beside)]
     model = _tree("boosting", task)
     if few:  # deep trees would learn so few rows by heart
         model.set_params(max_leaf_nodes=8, learning_rate=0.05)
@@ -317,7 +324,7 @@ def _boosted_once(task: LearningTask, jobs: int | None) -> list[Pricer]:
         model.set_params(max_iter=max(20, TREES // task.classes))
     from cg4ai.colgen.pricing.trees import TreePricer
 
-    return [OneTimePricer(TreePricer(model, scales=(1.0,)))]
+    return [OneTimePricer(TreePricer(model, scales=(1.0,)), beside=beside)]
 
 
 def _quick(task: LearningTask, jobs: int | None) -> list[Pricer]:

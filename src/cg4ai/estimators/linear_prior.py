@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cg4ai.estimators.effort import SHRINKAGES
 from cg4ai.estimators.holdout import LabelledData, draw_folds
 from cg4ai.estimators.simple_members import (
-    SHRINKAGE,
     LinearModel,
     embed_models,
     fit_simple_models,
@@ -73,7 +73,7 @@ def find_linear_prior(
     if len(weighed.inputs) > MOST_ROWS:
         return None
     shares = _weigh_shrinkages(architecture, data, seed)
-    used = [one for one, share in zip(SHRINKAGE, shares[1:], strict=True) if share > 0]
+    used = [one for one, share in zip(SHRINKAGES, shares[1:], strict=True) if share > 0]
 
     def fit(rows: LabelledData) -> LinearModel:
         models = fit_simple_models(architecture, rows, used, shapes=shapes)
@@ -93,10 +93,10 @@ def _weigh_shrinkages(architecture: NetworkArchitecture, data: LabelledData, see
     shrinkage is hardly known, and several have their share.
     """
     folds = draw_folds(data, FOLDS, np.random.default_rng(seed))
-    losses = np.zeros(1 + len(SHRINKAGE))
+    losses = np.zeros(1 + len(SHRINKAGES))
     for fold in range(FOLDS):
         fitted, judged = (data.take(np.flatnonzero(one)) for one in (folds != fold, folds == fold))
-        models = fit_simple_models(architecture, fitted, SHRINKAGE)
+        models = fit_simple_models(architecture, fitted, SHRINKAGES)
         if len(models) < len(losses):  # a class has too few rows: the constant alone
             return np.asarray(np.eye(len(losses))[0])
         losses += _compute_losses(models, normalise_inputs(architecture, judged))

@@ -13,15 +13,16 @@ from sklearn.base import BaseEstimator
 from cg4ai.callbacks import check_callbacks
 from cg4ai.colgen.master.table import USUAL
 from cg4ai.errors import InvalidInput, InvalidSettings, did_you_mean
+from cg4ai.estimators.effort import Effort, find_effort
 from cg4ai.objectives import LossFunction
 from cg4ai.parallel import check_jobs
 from cg4ai.settings import Settings
 
-PASSES, BATCH, FEWEST_STEPS = 60, 64, 200  # of modules of the user's own
+BATCH, FEWEST_STEPS = 64, 200  # of modules of the user's own
 MANY_INPUTS = 32
+ITERATION_LIMIT = 15  # by "auto", whatever the effort: rules may need more rounds than usual
 COLUMN_LIMIT = 100  # members of a mixture, unless the settings say otherwise
 FEWEST_ROWS = 15  # with fewer, "auto" holds out none
-MANY_ROWS = 6000  # with more, networks are trained on batches, and deeper ones
 MOST_HELD_OUT = 10_000  # rows by "auto": the master holds all members' outputs there
 IMPROVEMENT = 1e-2  # of the held-out loss: less than this is noise, and no reason to go on
 
@@ -29,9 +30,10 @@ PARAMETERS = """
     Parameters
     ----------
     members : what the mixture is made of: "auto" (default: networks and, from 1,000 rows
-        (500 for each class) on where no rule is about listed inputs, rates or regions, one
-        boosted model; for classes one of small trees from 300 rows on; where all rules are about
-        decisions, logistic regression and a boosted model), "network"; "affine",
+        (500 for each class) on where not all rules are rates, one boosted model; for classes one
+        of small trees from 300 rows on; with effort="best" none where a rule is about listed
+        inputs, rates or regions; where all rules are about decisions, logistic regression and a
+        boosted model), "network"; "affine",
         "relu" (networks of ReLU units, for up to 60 rows and 200 numbers in X) and "stump", which
         are priced exactly, so that optimality and infeasibility can be proven ("affine" in a
         classifier of probabilities are linear scores under a softmax, which is trained); "tree",
@@ -42,9 +44,14 @@ PARAMETERS = """
         values (NaN) where all members are trees, forests or boosted models that take them.
     requirements : the rules, as a list, where they are not given to `fit`: then `clone` takes them
         along and searches can compare lists of them. One of the two places, not both.
+    effort : how much to train; what is set by itself wins over it. "fast": one boosted model where
+        boosted trees can keep the rules, else small networks for a short time; one round.
+        "default": a boosted model and networks, two rounds. "best": as long as it improves, some
+        10 to 50 times LightGBM's time. Rules are kept, audited and proven alike.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
-        (16,), (64,) with more than 32 inputs, or (32, 32) with more than 6,000 rows; and gelu, but
-        tanh where a `Monotone` stands, and relu where a `Curvature` does.
+        (16,), (64,) with more than 32 inputs, or (32, 32) with many rows, more than 3,000 (6,000
+        with effort="best"); and gelu, but tanh where a `Monotone` stands, and relu where a
+        `Curvature` does.
     objective : "mixture" minimises the loss of the mixture itself, "average" the mean of the
         members' losses (the paper's bound).
     loss : "squared", "absolute", "pinball" (for quantiles), "log_loss", "cross_entropy", "none",
@@ -57,16 +64,18 @@ PARAMETERS = """
         rows or all members are priced exactly. 0 trains and weighs on all rows, which proofs of
         optimality need.
     weight_decay : of gradient training: one number, or several that are all tried at once
-        ("auto": 1 and 0 for networks, 0.1 and 0 with more than 6,000 rows, without the 0 if all
-        rules are rates; 0 for modules of your own).
+        ("auto": 1 and 0 for networks, 0.1 and 0 with many rows, without the 0 if all rules
+        are rates; 0 for modules of your own).
     restarts, steps, learning_rate, batch_size : of gradient training, per iteration: how many
         members at once for each weight decay, how long, how fast, and on how many rows per step
-        (None: all). "auto" is what suits: for networks 4 restarts (2 with more than 32 inputs), 200
-        steps, 0.04 and all rows or, with more than 6,000 rows, 1 restart, 6,000 steps, 0.01 and 512
-        rows; two modules of your own are trained once, as one would train each alone: 64 rows per
-        step, 60 passes over the rows, 0.01. Under rules the heaviest is trained on for a quarter of
-        that at a time.
-    iteration_limit, time_limit_s : when to stop with what there is.
+        (None: all). "auto" is what suits the effort: for networks 2 restarts, 200 steps, 0.04 and
+        all rows or, with many rows, 1 restart, 0.01, 256 rows and 15 steps for each root of a row,
+        1,200 to 6,000 (fast: 1 restart, 600 to 2,000; best: 4 restarts, 6,000 steps of 512 rows).
+        Two modules of your own (fast: one) are trained once, as one would train each alone: 64 rows
+        per step, 60 passes over the rows (fast: 20), 0.01. Under rules the heaviest is trained on
+        for a quarter of that at a time.
+    iteration_limit, time_limit_s : when to stop with what there is. "auto" is as many rounds as
+        `effort` says, or, where rules are not met by then, 15 iterations.
     single_model : True gives one member in place of a mixture, such as one small tree or one linear
         model, that meets the rules alone; `result_.single` says how far from the best it can be.
     warm_start : True goes on from the members of the fit before, under the rules that stand now, if
@@ -123,6 +132,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     members: Any = "auto"
     requirements: Sequence[Any] | None = None
+    effort: str = "default"
     hidden: int | Sequence[int] | str = "auto"
     activation: str = "auto"
     objective: str = "mixture"
@@ -133,7 +143,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     steps: int | str = "auto"
     learning_rate: float | str = "auto"
     batch_size: int | str | None = "auto"
-    iteration_limit: int = 15
+    iteration_limit: int | str = "auto"
     time_limit_s: float = float("inf")
     single_model: bool = False
     warm_start: bool = False
@@ -144,12 +154,22 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
     verbose: int = 0
     callbacks: Sequence[Any] | None = None
 
+    @property
+    def chosen_effort(self) -> Effort:
+        """What the word for effort stands for."""
+        return find_effort(self.effort)
+
+    @property
+    def most_iterations(self) -> int | str:
+        """As given, or the usual; its value is checked with the settings."""
+        return ITERATION_LIMIT if _auto(self.iteration_limit) else self.iteration_limit
+
     def layers(self, rows: int) -> tuple[int, ...]:
         """Hidden layer sizes; their values are checked by the network."""
         hidden: Any = self.hidden
         if _auto(hidden):
             few = (64,) if self._many_inputs else (16,)
-            return (32, 32) if rows > MANY_ROWS else few
+            return (32, 32) if rows > self.chosen_effort.many_rows else few
         return (hidden,) if np.ndim(hidden) == 0 else tuple(hidden)
 
     @property
@@ -163,15 +183,19 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         `rates`: all rules are rates, which members without decay would learn by heart.
         """
         free = () if rates else (0.0,)
-        restarts = 2 if _auto(self.hidden) and self._many_inputs else 4
+        work = self.chosen_effort
+        restarts = min(work.restarts, 2 if _auto(self.hidden) and self._many_inputs else 4)
         few = TrainingParameters(restarts, 200, 0.04, None, (1.0, *free))
-        many = TrainingParameters(1, 6000, 0.01, 512, (0.1, *free))
-        return self._training(many if rows > MANY_ROWS else few)
+        steps = work.steps_on_batches(rows)
+        many = TrainingParameters(1, steps, 0.01, work.batch_size, (0.1, *free))
+        return self._training(many if rows > work.many_rows else few)
 
     def training_of_modules(self, rows: int) -> TrainingParameters:
         """As one trains a module alone: passes over all rows in small batches."""
-        steps = max(FEWEST_STEPS, math.ceil(PASSES * rows / BATCH))
-        return self._training(TrainingParameters(2, steps, 0.01, BATCH, (0.0,)))
+        steps = max(FEWEST_STEPS, math.ceil(self.chosen_effort.passes * rows / BATCH))
+        return self._training(
+            TrainingParameters(self.chosen_effort.modules, steps, 0.01, BATCH, (0.0,))
+        )
 
     def _training(self, usual: TrainingParameters) -> TrainingParameters:
         """What is given, and the usual where that is "auto"."""
@@ -246,7 +270,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         units of y, and runs end earlier where rows are held out.
         """
         own = {
-            "iteration_limit": self.iteration_limit,
+            "iteration_limit": self.most_iterations,
             "time_limit_s": self.time_limit_s,
             "single_model": self.single_model,
             "device": self.device,
@@ -263,6 +287,7 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
 
     def _default_settings(self) -> dict[str, Any]:
         """What suits estimators: prices of slack and improvements in units of the loss."""
+        work = self.chosen_effort
         usual, unit = Settings(), float(getattr(self, "target_scale_", 1.0))
         # the mean pinball loss of what can be known at all is a tenth of the spread, or so
         units = {"squared": unit**2, "absolute": unit, "pinball": 0.1 * unit}
@@ -274,6 +299,8 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
+            "training_rounds": work.training_rounds if _auto(self.iteration_limit) else 0,
+            "estimate_restarts": work.estimate_restarts,
             "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
             "penalty": float(usual.penalty * price),

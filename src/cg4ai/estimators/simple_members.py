@@ -19,6 +19,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from torch import Tensor
 from torch.nn import functional
 
+from cg4ai.estimators.effort import SHRINKAGES
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.members.networks import NetworkArchitecture
 from cg4ai.members.signed_networks import SignedArchitecture
@@ -27,7 +28,6 @@ from cg4ai.protocols import Members
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Shape
 
-SHRINKAGE = (1.0, 0.1, 0.01, 0.001)  # ridge penalty per row, on standardised inputs and outputs
 MOST_LINEAR = 20_000  # rows that linear models are fitted to: with more they hardly change
 LEAST_SHARE = 1e-3  # class shares of the constant are at least this, so that its loss is finite
 
@@ -48,12 +48,14 @@ def simple_members(
     data: LabelledData,
     quantiles: Sequence[float] = (),
     shapes: tuple[Shape, ...] = (),
+    *,
+    shrinkages: Sequence[float] = SHRINKAGES,
 ) -> Members:
     """A constant and one linear model per shrinkage, fitted to `data`, as members.
 
     Where shapes stand, the slopes have signs that keep them.
     """
-    models = fit_simple_models(architecture, data, SHRINKAGE, quantiles, shapes)
+    models = fit_simple_models(architecture, data, shrinkages, quantiles, shapes)
     return embed_models(architecture, models)
 
 

@@ -21,6 +21,7 @@ STOPS = {
     StopReason.NO_IMPROVING_COLUMN: "training found no further member that improves the mixture",
     StopReason.PROVEN: "the rules are proven at every input of their regions",
     StopReason.STALLED: "the rules are kept and the objective hardly improves any more",
+    StopReason.ROUND_LIMIT: "the rules are kept after as many rounds of training as asked for",
     StopReason.COLUMN_LIMIT: "the limit on members was reached",
     StopReason.ITERATION_LIMIT: "the limit on iterations was reached",
     StopReason.TIME_LIMIT: "the time limit was reached",

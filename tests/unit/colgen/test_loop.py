@@ -319,6 +319,14 @@ class TestLimits:
         fell = result.history[-3].objective - result.history[-1].objective
         assert 0 < fell < 0.01
 
+    def test_as_many_rounds_of_training_as_asked_for(self) -> None:
+        def shrinking(request: PricingRequest) -> list[float]:
+            return [1.0 + 0.1 ** (request.iteration + 1)]
+
+        result = solve(problem(Scripted(*[shrinking] * 20)), changed(training_rounds=2))
+        assert result.stop_reason is StopReason.ROUND_LIMIT
+        assert sum(bool(one.trainings) for one in result.history) == 2
+
     def test_without_any_member_there_is_a_clear_error(self) -> None:
         with raises(SolverFailure, "solver-status", "member"):
             solve(problem(Scripted()), PLAIN)

@@ -84,7 +84,9 @@ def test_held_out_rows_keep_noise_from_being_learnt_by_heart() -> None:
     X, y = make_classification(300, 15, n_informative=4, flip_y=0.3, random_state=3)
     settings: dict[str, Any] = {"random_state": 0, "steps": 100, "iteration_limit": 5}
     guarded = ConstrainedClassifier(**settings).fit(X[:200], y[:200])
-    learnt = ConstrainedClassifier(**settings, validation_fraction=0, weight_decay=0.0)
+    learnt = ConstrainedClassifier(
+        **settings, effort="best", validation_fraction=0, weight_decay=0.0
+    )
     learnt.fit(X[:200], y[:200])
     assert learnt.score(X[:200], y[:200]) > 0.97
     assert guarded.score(X[:200], y[:200]) < 0.95

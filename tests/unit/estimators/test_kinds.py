@@ -30,7 +30,7 @@ from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.members import NetworkMembers, ShieldedMembers, TreeMembers
 from cg4ai.proofs import certify
 from cg4ai.proofs.certificate import write_certificate
-from cg4ai.rules import Box, Linear, Margin, Monotone, Probability
+from cg4ai.rules import Box, Linear, Margin, Monotone, Probability, Rate
 from cg4ai_checker.verify import check
 from raising import raises
 
@@ -281,7 +281,10 @@ def test_by_itself_larger_tables_have_a_boosted_model_beside_networks() -> None:
     assert both.score(inputs[1000:], y[1000:]) > alone.score(inputs[1000:], y[1000:])
     assert len(ConstrainedRegressor().problem(inputs[:900], y[:900]).pricers) == 1
     cap = Linear(inputs[:3], [1.0], 3.0, "<=")
-    assert len(ConstrainedRegressor().problem(inputs, y, [cap]).pricers) == 1
+    assert len(ConstrainedRegressor().problem(inputs, y, [cap]).pricers) == 2
+    assert len(ConstrainedRegressor(effort="best").problem(inputs, y, [cap]).pricers) == 1
+    rate = Rate(inputs, inputs[:, 0] > 0.5, output=0, tolerance=0.1)
+    assert len(ConstrainedRegressor().problem(inputs, y, [rate]).pricers) == 1
     rising = Monotone({0: 1})
     assert len(ConstrainedRegressor().problem(inputs, y, [rising]).pricers) == 2
 

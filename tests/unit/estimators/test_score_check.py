@@ -40,7 +40,7 @@ def warned(action: Any) -> list[str]:
 
 def test_a_model_that_always_says_no_is_not_passed_off_as_good() -> None:
     X, y = rare_yes(20_000)
-    model = ConstrainedClassifier(**{**QUICK, "steps": 5}, iteration_limit=1)
+    model = ConstrainedClassifier(**{**QUICK, "steps": 5}, members="network", iteration_limit=1)
     said = warned(lambda: model.fit(X, y))
     assert not model.predict(X).any(), "the case in question: every answer is no"
     assert model.result_.feasible

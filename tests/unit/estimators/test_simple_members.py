@@ -9,10 +9,11 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression, Ridge
 
+from cg4ai.estimators.effort import SHRINKAGES
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.kinds import LearningTask, make_network
 from cg4ai.estimators.parameters import Parameters
-from cg4ai.estimators.simple_members import SHRINKAGE, simple_members
+from cg4ai.estimators.simple_members import simple_members
 
 
 def architecture(data: LabelledData, outputs: int, links: Any, hidden: tuple[int, ...]) -> Any:
@@ -33,12 +34,12 @@ def test_regression(hidden: tuple[int, ...]) -> None:
     data = LabelledData(inputs, targets, rng.uniform(0.5, 2.0, 50))
     members = simple_members(architecture(data, 2, "linear", hidden), data)
     found = outputs(members, inputs)
-    assert len(members) == 1 + len(SHRINKAGE)
+    assert len(members) == 1 + len(SHRINKAGES)
     expected = np.average(targets, axis=0, weights=data.weights)
     np.testing.assert_allclose(found[0], np.tile(expected, (50, 1)), rtol=1e-9)
     standard = (inputs - inputs.mean(0)) / inputs.std(0)
     weights = data.weights / data.weights.mean()
-    for k, shrinkage in enumerate(SHRINKAGE):
+    for k, shrinkage in enumerate(SHRINKAGES):
         ridge = Ridge(alpha=shrinkage * 50).fit(standard, targets, sample_weight=weights)
         np.testing.assert_allclose(found[1 + k], ridge.predict(standard), rtol=1e-7)
 
@@ -54,7 +55,7 @@ def test_classification(classes: int) -> None:
     shares = np.bincount(labels) / 60
     np.testing.assert_allclose(found[0], np.tile(shares, (60, 1)), atol=1e-9)
     standard = (inputs - inputs.mean(0)) / inputs.std(0)
-    for k, shrinkage in enumerate(SHRINKAGE):
+    for k, shrinkage in enumerate(SHRINKAGES):
         model = LogisticRegression(C=1 / (60 * shrinkage), max_iter=500, tol=1e-8)
         expected = model.fit(standard, labels).predict_proba(standard)
         np.testing.assert_allclose(found[1 + k], expected, atol=2e-2)

@@ -25,8 +25,8 @@ from cg4ai.clock import Review
 from cg4ai.compile.problem import Problem
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.estimators.effort import find_effort
 from cg4ai.estimators.estimators import ConstrainedClassifier, ConstrainedRegressor
-from cg4ai.estimators.parameters import MANY_ROWS
 from cg4ai.proofs.after_training import prove_afterwards
 from cg4ai.report import wording
 from cg4ai.report.story import SavedRun, Story
@@ -164,6 +164,7 @@ def estimator_of(
     members: Any = list(settings.members)
     parameters: dict[str, Any] = {
         "members": members[0] if len(members) == 1 else members,
+        "effort": settings.effort,
         "hidden": settings.hidden,
         "activation": settings.activation,
         "objective": settings.objective,
@@ -181,8 +182,10 @@ def estimator_of(
         "random_state": settings.seed,
         "device": settings.device,
     }
-    if rows > MANY_ROWS:
-        usual = {one.name: one.default for one in fields(TrainSettings)}
+    usual = {one.name: one.default for one in fields(TrainSettings)}
+    if settings.iteration_limit == usual["iteration_limit"]:
+        parameters["iteration_limit"] = "auto"
+    if rows > find_effort(settings.effort).many_rows:
         parameters |= {name: "auto" for name in TRAINED if parameters[name] == usual[name]}
     if task == CLASSIFICATION:
         limit = settings.output_limit

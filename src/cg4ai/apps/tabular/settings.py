@@ -23,6 +23,7 @@ from cg4ai.settings import (
 
 Task = Literal["classification", "regression"]
 Scores = Literal["probability", "logit"]
+EffortWord = Literal["fast", "default", "best"]
 
 
 def sizes_of(text: str) -> tuple[int, ...]:
@@ -87,6 +88,7 @@ class TrainSettings(CheckedSettings):
         most=MOST_UNITS,
         read=sizes_of,
     )
+    effort: EffortWord = setting("default", "How much to train: fast, default or best.")
     restarts: int = setting(4, "Networks trained per iteration.", least=1)
     steps: int = setting(300, "Training steps per network.", least=1)
     column_limit: int = setting(100, "Stop at this many members.", least=1)

@@ -74,15 +74,20 @@ class InTurn(WrappingPricer):
 
 @dataclass(frozen=True)
 class OneTimePricer(WrappingPricer):
-    """Asks `inner`, which makes trees, only while the mixture has none."""
+    """Asks `inner`, which makes trees, only while the mixture has none.
+
+    With `beside` it is asked in the first iteration alone, and the pricers after it there as well.
+    """
 
     inner: Pricer
+    beside: bool = False
 
     def price(self, request: PricingRequest) -> PricingResult:
         parts = () if request.ensemble is None else request.ensemble.parts
-        if any(part.members.innermost().kind == TREES for part in parts):
+        late = self.beside and request.iteration > 0
+        if late or any(part.members.innermost().kind == TREES for part in parts):
             return _nothing(ENOUGH)
-        return self.inner.price(request)
+        return replace(self.inner.price(request), others_too=self.beside)
 
 
 def _nothing(note: str) -> PricingResult:
