@@ -37,6 +37,7 @@ MODULES = {"module": Home("modules", "ModuleMembers")}
 WRAPPERS = {
     "shielded": Home("shielded", "ShieldedMembers"),
     "completed": Home("equalities", "CompletedMembers"),
+    "capped": Home("capped", "CappedMembers"),
     "arranged": Home("output_sets", "ArrangedMembers"),
     "nested": Home("nested_classes", "NestedMembers"),
 }
