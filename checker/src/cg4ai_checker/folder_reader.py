@@ -424,6 +424,10 @@ CONFIGS: dict[str, dict[str, Check]] = {
         "inner": _described,
         "completion": lambda value, what: object_of(value, {}, what),
     },
+    "capped": {
+        "inner": _described,
+        "caps": lambda value, what: object_of(value, {"outputs": _size, "share": _class}, what),
+    },
     "arranged": {
         "inner": _described,
         "set": lambda value, what: object_of(
@@ -518,6 +522,11 @@ def _wrapped(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) ->
     elif kind == "completed":
         layer = {"offset": (FLOAT, 1), "slope": (FLOAT, 2), "basis": (FLOAT, 2)}
         _only(own, {f"completion.{name}": one for name, one in layer.items()}, {}, what)
+    elif kind == "capped":
+        layer = dict.fromkeys(("output", "side"), (WHOLE, 1))
+        layer |= dict.fromkeys(("low", "high", "least", "most", "offset"), (FLOAT, 2))
+        layer |= {"slope": (FLOAT, 3)}
+        _only(own, {f"caps.{name}": one for name, one in layer.items()}, {}, what)
     elif kind == "arranged":
         _only(own, dict.fromkeys(("set.low", "set.high"), (FLOAT, 1)), {}, what)
     else:

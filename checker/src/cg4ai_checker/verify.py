@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cg4ai_checker.bands import Array
 from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.caps import CapsVerdict, check_caps
 from cg4ai_checker.cells import Cells, leaf_cells
 from cg4ai_checker.claim import Claim
 from cg4ai_checker.equality import EqualityVerdict, check_equality
@@ -27,6 +28,8 @@ from cg4ai_checker.ratio import RatioVerdict, check_ratio
 from cg4ai_checker.shape import ShapeVerdict, check_shape
 from cg4ai_checker.terms import RuleTerms
 from cg4ai_checker.words import closest, ends, formulas, predicted, shape
+
+BuiltVerdict = CapsVerdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict
 
 CHUNK = 1024  # cells bounded at once, if they are small
 MEMORY = 2**25  # numbers held at once, 256 MiB, while cells are bounded
@@ -113,8 +116,8 @@ def check(
 
 def verdict(
     source: str | Path | bytes, *, progress: Callable[[int, int], None] | None = None
-) -> Verdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict:
-    """As `check`, for certificates of every kind: of rules, equalities, outputs, ratios, shapes."""
+) -> Verdict | BuiltVerdict:
+    """As `check`, for certificates of every kind: rules, equalities, outputs, ratios, shapes, caps."""
     content = parse_certificate(source) if isinstance(source, bytes) else read_certificate(source)
     by_structure = _check_structure(content)
     if by_structure is not None:
@@ -124,7 +127,7 @@ def verdict(
 
 def _check_structure(
     content: Content,
-) -> EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | None:
+) -> BuiltVerdict | None:
     """The verdict on a claim that needs no cells; None of rules over a region."""
     kind = content.claim.get("kind") if isinstance(content.claim, dict) else None
     if kind == "equality":
@@ -135,6 +138,8 @@ def _check_structure(
         return check_ratio(content)
     if kind == "shape":
         return check_shape(content)
+    if kind == "caps":
+        return check_caps(content)
     return None
 
 

@@ -221,7 +221,9 @@ def audit(
         capped = keeps_capped(ensemble, requirement)
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
-            hurried = (brief or capped or shield is not None) and isinstance(requirement.region, Region)
+            hurried = (brief or capped or shield is not None) and isinstance(
+                requirement.region, Region
+            )
             if hurried and isinstance(search, SeparatorDefaults) and search.takes_any_rule:
                 search = brief_separator(ensemble.differentiable)
             least = tolerance * estimate_region_size(requirement, ensemble).least

@@ -215,6 +215,7 @@ class ConstrainedEstimator(ReadingEstimator):
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=self._start(kinds, task, trained),
+            probabilities=(task.outputs,) if task.links == "softmax" else (),
             held_out=held_out,
         )
         find_output_set(CompiledProblem.from_problem(problem))

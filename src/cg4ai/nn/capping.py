@@ -83,10 +83,15 @@ class CapTensors:
         z = torch.nan_to_num(outputs, nan=0.0, posinf=most, neginf=-most)
         if share is None:
             return clamp(z, lower, upper)
-        ends = lower[:, share : share + 1].clamp(max=1.0), upper[:, share : share + 1].clamp(min=0.0)
+        ends = (
+            lower[:, share : share + 1].clamp(max=1.0),
+            upper[:, share : share + 1].clamp(min=0.0),
+        )
         own = z[..., share : share + 1]
         moved = clamp(own, *ends)
         rest = 1.0 - own
-        spread = torch.where(rest > 0, z / torch.where(rest > 0, rest, 1.0), 1.0 / (z.shape[-1] - 1))
+        spread = torch.where(
+            rest > 0, z / torch.where(rest > 0, rest, 1.0), 1.0 / (z.shape[-1] - 1)
+        )
         others = (1.0 - moved) * spread
         return torch.cat([others[..., :share], moved, others[..., share + 1 :]], -1)

@@ -203,7 +203,9 @@ def most_on_interval(terms: list[tuple[float, float, float]], ends: tuple[float,
     for end in (low, high):  # where it goes on without end
         if not np.isfinite(end):
             way = sum(
-                slope for slope, least, most in terms if (most == np.inf if end > 0 else least == -np.inf)
+                slope
+                for slope, least, most in terms
+                if (most == np.inf if end > 0 else least == -np.inf)
             )
             if way * np.sign(end) > 0:
                 return np.inf
@@ -213,9 +215,7 @@ def most_on_interval(terms: list[tuple[float, float, float]], ends: tuple[float,
 # ---- from rules to limits ------------------------------------------------------------------------
 
 
-def reduce_to_one_output(
-    row: Array, limit: Array, share: int | None
-) -> tuple[int, float, Array]:
+def reduce_to_one_output(row: Array, limit: Array, share: int | None) -> tuple[int, float, Array]:
     """A rule `row . y <= limit` of a single output: its number, its coefficient and the limit.
 
     Of two probabilities one says all.
@@ -237,8 +237,12 @@ def reduce_to_one_output(
 
 
 def build_caps(
-    rules: AffineRules, region: object, may: NDArray[np.bool_], source: OutputSet | None,
-    *, share: int | None = None,
+    rules: AffineRules,
+    region: object,
+    may: NDArray[np.bool_],
+    source: OutputSet | None,
+    *,
+    share: int | None = None,
 ) -> Caps:
     """Limits that keep the rules on their box and do to outputs only what they `may` (r, d, 4).
 
@@ -262,17 +266,24 @@ def build_caps(
         place = chain.index(output)
         reached = chain[: place + 1] if side > 0 else chain[place:]
         allowed = may[list(chain)].all(axis=0)
-        found = _envelope(side * pieces[0], side * pieces[1], region,
-                          allowed if side > 0 else allowed[:, OPPOSITE])
+        found = _envelope(
+            side * pieces[0],
+            side * pieces[1],
+            region,
+            allowed if side > 0 else allowed[:, OPPOSITE],
+        )
         found |= {name: side * found[name] for name in ("offset", "slope")}
         made += [(one, side, found) for one in reached]
     most = max(len(found["offset"]) for *_, found in made)
     arrays = {
-        name: np.stack([
-            np.concatenate([found[name], found[name][-1:].repeat(most - len(found[name]), 0)])
-            if name in ("offset", "slope") else found[name]
-            for *_, found in made
-        ])
+        name: np.stack(
+            [
+                np.concatenate([found[name], found[name][-1:].repeat(most - len(found[name]), 0)])
+                if name in ("offset", "slope")
+                else found[name]
+                for *_, found in made
+            ]
+        )
         for name in FIELDS
     }
     outputs, sides = (np.array([one[k] for one in made], np.int64) for k in range(2))
@@ -333,7 +344,14 @@ def _envelope(offset: Array, slope: Array, region: Box, may: May) -> dict[str, A
             least[j] = a[j]
         if fall and not rise:
             most[j] = b[j]
-    return {"low": low, "high": high, "least": least, "most": most, "offset": offset, "slope": slope}
+    return {
+        "low": low,
+        "high": high,
+        "least": least,
+        "most": most,
+        "offset": offset,
+        "slope": slope,
+    }
 
 
 # ---- what limits keep ----------------------------------------------------------------------------
@@ -394,8 +412,10 @@ def _keeps_rule(caps: Caps, rules: AffineRules, number: int, region: Box) -> boo
         pieces = zip(caps.offset[one], caps.slope[one], strict=True)
         if all(
             any(
-                side * (offset - bound) + _most_beyond(caps, one, side * slope, side * tilt, region)
-                + _rounding(offset, slope, bound, tilt, region) <= 0
+                side * (offset - bound)
+                + _most_beyond(caps, one, side * slope, side * tilt, region)
+                + _rounding(offset, slope, bound, tilt, region)
+                <= 0
                 for bound, tilt in stated
             )
             for offset, slope in pieces
