@@ -142,7 +142,8 @@ def record_certified(
             code="rejected",
         )
     if certification.shield == "completion":  # the checker has read it off the members
-        return record_constructed(ensemble, requirement)
+        record_constructed(ensemble, requirement)
+        return
     subject = ensemble if certification.shield else ensemble.mixture
     if certification.subject != compute_subject_digest(subject, rules, region):
         raise InvalidInput(
