@@ -428,6 +428,12 @@ CONFIGS: dict[str, dict[str, Check]] = {
         "inner": _described,
         "caps": lambda value, what: object_of(value, {"outputs": _size, "share": _class}, what),
     },
+    "reconciled": {
+        "inner": _described,
+        "reconciliation": lambda value, what: object_of(
+            value, {"chains": each(each(integer))}, what
+        ),
+    },
     "arranged": {
         "inner": _described,
         "set": lambda value, what: object_of(
@@ -522,6 +528,11 @@ def _wrapped(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) ->
     elif kind == "completed":
         layer = {"offset": (FLOAT, 1), "slope": (FLOAT, 2), "basis": (FLOAT, 2)}
         _only(own, {f"completion.{name}": one for name, one in layer.items()}, {}, what)
+    elif kind == "reconciled":
+        layer = dict.fromkeys(("offset", "low", "high", "bound", "anchor"), (FLOAT, 1))
+        layer |= dict.fromkeys(("slope", "basis", "matrix"), (FLOAT, 2))
+        layer |= {"free": (WHOLE, 1)}
+        _only(own, {f"reconciliation.{name}": one for name, one in layer.items()}, {}, what)
     elif kind == "capped":
         layer = dict.fromkeys(("output", "side"), (WHOLE, 1))
         layer |= dict.fromkeys(("low", "high", "least", "most", "offset"), (FLOAT, 2))

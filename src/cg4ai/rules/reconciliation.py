@@ -297,7 +297,9 @@ def _find_anchor(
             orders = np.vstack([orders, np.eye(k)[a] - np.eye(k)[b]])
     need = bound - matrix @ made.offset
     # variables z and the room s, in shares of the sizes
-    upper = np.vstack([np.column_stack([-across, size]), np.column_stack([orders, np.zeros(len(orders))])])
+    upper = np.vstack(
+        [np.column_stack([-across, size]), np.column_stack([orders, np.zeros(len(orders))])]
+    )
     answer = linprog(
         np.append(np.zeros(k), -1.0),
         A_ub=upper,
