@@ -9,7 +9,7 @@ from cg4ai.ensemble.output_sets import keeps_set
 from cg4ai.members.structure import OutputForm
 from cg4ai.rules import Requirement
 from cg4ai.rules.affine import AffineRules
-from cg4ai.rules.caps import Caps, keeps_rules
+from cg4ai.rules.caps import keeps_rules
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.output_sets import OutputRule
 from cg4ai.rules.regions import Region
@@ -35,20 +35,11 @@ def is_constructed(ensemble: Ensemble, rule: Requirement) -> bool:
     return bool(forms) and all(rule.is_kept_by(*form) for form in forms)
 
 
-def find_caps(ensemble: Ensemble) -> list[Caps]:
-    """The limits of all members that are used, each once; none where a member has none."""
-    if len(ensemble.layout) > 1 or ensemble.shield_digest is not None:
-        return []
-    found = [part.members.caps for part in ensemble.used]
-    known = {one.digest: one for one in found if one is not None}
-    return list(known.values()) if None not in found else []
-
-
 def keeps_capped(ensemble: Ensemble, rule: Requirement) -> bool:
     """Whether the limits of all members keep a rule over a region, at every input of it."""
     if not isinstance(rule.region, Region) or isinstance(rule, Equality):
         return False
-    caps, rules = find_caps(ensemble), rule.normal_form
+    caps, rules = ensemble.caps, rule.normal_form
     if not caps or not isinstance(rules, AffineRules):
         return False
     return all(keeps_rules(one, rules, rule.region) for one in caps)
