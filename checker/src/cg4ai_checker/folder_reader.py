@@ -444,7 +444,7 @@ CONFIGS: dict[str, dict[str, Check]] = {
     },
     "nested": {
         "inner": _described,
-        "nesting": lambda value, what: object_of(value, {"output": _class}, what),
+        "nesting": lambda value, what: object_of(value, {"output": _nested_class}, what),
     },
 }
 
@@ -452,6 +452,12 @@ CONFIGS: dict[str, dict[str, Check]] = {
 def _class(value: Any, what: str) -> None:
     if value is not None:
         integer(value, what)
+
+
+def _nested_class(value: Any, what: str) -> None:
+    """A class, None, or -1 for each class against all others."""
+    if value != -1:
+        _class(value, what)
 
 
 def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState:

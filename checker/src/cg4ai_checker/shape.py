@@ -43,6 +43,7 @@ COMPARED = {
     *("feature", "left", "right", "missing", "subset", "subsets", "threshold"),
     *("low", "high", "least", "most", "output", "side"),
 }
+EACH = -1  # of nested members: each class against all others
 SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
 
 
@@ -190,18 +191,27 @@ class ShapeClaim(Heading):
         """Chances that are taken from parts of the member as they are, or sorted first.
 
         With a class of its own the first of two parts has its probability; without, part k - 1 has
-        the chance of class k or a higher one.
+        the chance of class k or a higher one. With EACH part k has that of class k against others.
         """
         inner, own, count = _parts(state)
-        if self.logits or (own is None) != self.ordered or self.output != own:
+        if self.logits or (own is None) != self.ordered or own not in (EACH, self.output):
             raise Rejected("members are nested for other classes than it is asked about")
         if inner.arrays["value"].shape[-1] != self.output_size:
             raise Rejected("parts of nested members have other outputs than the claim")
         bound = list(range(1, self.output_size)) if own is None else [own]
+        if own == EACH:
+            if self.output is None:
+                raise Rejected("it is not said which class is meant")
+            bound = list(range(self.output_size))
         parts = [
             one._may(inner, member * count + number, feature)
             for number, one in enumerate(self._about(bound))
         ]
+        if own == EACH:  # a share of a sum rises where its own part rises and all others fall
+            parts = [
+                part if k == self.output else {name: part[other] for name, other in SWAPPED.items()}
+                for k, part in enumerate(parts)
+            ]
         return {name: np.array([part[name].any() for part in parts]) for name in SWAPPED}
 
     def _about(self, outputs: list[int]) -> list[ShapeClaim]:
@@ -321,7 +331,8 @@ def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
     own = state.config["nesting"]["output"]
     if inner.kind != "tree" or not (own is None or type(own) is int):
         raise Rejected("nested members are made of trees, for one class or for all in order")
-    parts = 2 if own is not None else inner.arrays["value"].shape[-1] - 1
+    size = inner.arrays["value"].shape[-1]
+    parts = {None: size - 1, EACH: size}.get(own, 2)
     if parts < 1 or len(inner.arrays["value"]) % parts:
         raise Rejected(f"nested members are made of {parts} parts each, and some are missing")
     return inner, own, parts
