@@ -404,13 +404,14 @@ COUNTS = ("falling pairs", "above the cap", "crossing", "below zero", "incoheren
 
 
 def summarise(found: Sequence[dict[str, Any]]) -> str:
-    """The tables: for each case, size, unit and way the mean and worst score, and all violations."""
+    """The tables: for each case, size, unit and way the scores and all violations."""
     parts = [
         "# Rules together",
         f"`python -m experiments.together`. Sizes are rows of training; scores are of {TEST:,} new "
-        f"rows, means and worst of the seeds. Violations are summed over seeds, among so many fresh "
-        f"pairs or points as `checked` says, by more than {MISSED:g} of the largest output. Defaults of "
-        "`ConstrainedRegressor`; LightGBM with 100 trees and a rate of 0.05. Seconds of one core, for training.",
+        "rows, means and worst of the seeds. Violations are summed over seeds, among so many fresh "
+        f"pairs or points as `checked` says, by more than {MISSED:g} of the largest output. "
+        "Defaults of `ConstrainedRegressor`; LightGBM with 100 trees and a rate of 0.05. Training "
+        "in seconds of one core.",
     ]
     for case, title in TITLES.items():
         groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}

@@ -537,13 +537,13 @@ def _wrapped(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) ->
     elif kind == "reconciled":
         layer = dict.fromkeys(("offset", "low", "high", "bound", "anchor"), (FLOAT, 1))
         layer |= dict.fromkeys(("slope", "basis", "matrix"), (FLOAT, 2))
-        layer |= {"free": (WHOLE, 1)}
-        _only(own, {f"reconciliation.{name}": one for name, one in layer.items()}, {}, what)
+        named: dict[str, Any] = {f"reconciliation.{name}": one for name, one in layer.items()}
+        _only(own, {**named, "reconciliation.free": (WHOLE, 1)}, {}, what)
     elif kind == "capped":
-        layer = dict.fromkeys(("output", "side"), (WHOLE, 1))
-        layer |= dict.fromkeys(("low", "high", "least", "most", "offset"), (FLOAT, 2))
-        layer |= {"slope": (FLOAT, 3)}
-        _only(own, {f"caps.{name}": one for name, one in layer.items()}, {}, what)
+        caps: dict[str, Any] = dict.fromkeys(("caps.output", "caps.side"), (WHOLE, 1))
+        ends = ("low", "high", "least", "most", "offset")
+        caps |= {f"caps.{name}": (FLOAT, 2) for name in ends}
+        _only(own, caps | {"caps.slope": (FLOAT, 3)}, {}, what)
     elif kind == "arranged":
         _only(own, dict.fromkeys(("set.low", "set.high"), (FLOAT, 1)), {}, what)
     else:

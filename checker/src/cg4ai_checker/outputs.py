@@ -165,7 +165,7 @@ class Reconciled:
         fixed = matrix @ self.offset
         found = [
             -np.inf if moved else base + max(self._by_ends(one), self._by_chains(one))
-            for base, one, moved in zip(fixed, across, tilt.any(axis=1), strict=True)
+            for base, one, moved in zip(fixed, across, np.atleast_1d(tilt.any(axis=1)), strict=True)
         ]
         stated = [
             max(
@@ -252,10 +252,12 @@ class OutputClaim(Heading):
             take(f"{start}offset", (size,), np.float64),
             take(f"{start}slope", (size, self.input_size), np.float64),
             basis,
-            *(take(start + name, (free,), None) for name in ("low", "negated")),
-            *(take(start + name, (free,), np.int64) for name in ("chain", "rank")),
-            rows,
-            take(f"{start}least", (len(rows),), np.float64),
+            low=take(f"{start}low", (free,), None),
+            negated=take(f"{start}negated", (free,), None),
+            chain=take(f"{start}chain", (free,), np.int64),
+            rank=take(f"{start}rank", (free,), np.int64),
+            row=rows,
+            at_least=take(f"{start}least", (len(rows),), np.float64),
         )
 
     def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
@@ -375,7 +377,7 @@ def _reconciled_forms(config: Any, own: Any) -> Iterator[Form]:
     }
     if any(own[name].shape != shape for name, shape in shapes.items()):
         raise Rejected("the arrays of a stored reconciliation do not fit")
-    if k and not (0 <= free.min() and free.max() < size and len(set(free.tolist())) == k):
+    if k and not (free.min() >= 0 and free.max() < size and len(set(free.tolist())) == k):
         raise Rejected("the free outputs of a stored reconciliation are not outputs, each once")
     chain, rank = (np.full(k, -1, np.int64) for _ in range(2))
     for number, one in enumerate(config["chains"]):
@@ -383,8 +385,17 @@ def _reconciled_forms(config: Any, own: Any) -> Iterator[Form]:
             raise Rejected("chains of a stored reconciliation have outputs in common")
         chain[one], rank[one] = number, np.arange(len(one))
     negated = -own["high"].astype(np.float64)
-    numbers = (own[name] for name in ("offset", "slope", "basis", "low"))
-    yield Reconciled(*numbers, negated, chain, rank, own["matrix"], own["bound"])
+    yield Reconciled(
+        own["offset"],
+        own["slope"],
+        own["basis"],
+        low=own["low"],
+        negated=negated,
+        chain=chain,
+        rank=rank,
+        row=own["matrix"],
+        at_least=own["bound"],
+    )
     if not len(own["bound"]):
         return
     anchor = factors(own["anchor"], "the anchor of a stored reconciliation")

@@ -137,9 +137,10 @@ class Audit:
         )
 
     def _built(self) -> str:
+        error = max(0.0, self.worst_violation)
         return (
             f"{self.requirement} holds (constructed) at {self._everywhere}: the structure of every "
-            f"member guarantees it; the largest rounding error is {max(0.0, self.worst_violation):.3g} at "
+            f"member guarantees it; the largest rounding error is {error:.3g} at "
             f"{self.effort['evaluations']} tested inputs"
         )
 

@@ -21,7 +21,6 @@ from cg4ai.protocols import Members, Single
 from cg4ai.records import IntArray, MemberState
 from cg4ai.rules.shapes import Monotone, Shape
 
-
 EACH = -1  # each class against all others
 
 

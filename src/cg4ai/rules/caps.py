@@ -321,7 +321,7 @@ def _envelope(offset: Array, slope: Array, region: Box, may: May) -> dict[str, A
     for j in range(d):
         rise, fall, up, down = may[j]
         if not down and (rise or fall):
-            raise Unfit("the smaller of a convex output and a limit is not convex")
+            raise Unfit("a limit there bends the other way than the shape")
         ends = slope[:, j] * a[j], slope[:, j] * b[j]
         against = np.zeros(len(slope), bool)
         if not rise and not fall:
@@ -334,7 +334,7 @@ def _envelope(offset: Array, slope: Array, region: Box, may: May) -> dict[str, A
         slope[against, j] = 0.0
         if not up:  # concave: affine all along this feature
             if np.ptp(slope[:, j]) > 0:
-                raise Unfit("the largest of several limits is not concave")
+                raise Unfit("limits of several pieces bend the other way than the shape")
             continue
         if rise:
             high[j] = b[j]

@@ -21,7 +21,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.affine import AIM
 from cg4ai.rules.equality import Completion, Equality, join_equalities
-from cg4ai.rules.output_sets import Outputs, OutputRule, OutputSet, join_output_rules
+from cg4ai.rules.output_sets import OutputRule, Outputs, OutputSet, join_output_rules
 
 EXACT = 1e-12  # of the sizes of all terms: what counts as zero in sums of rows and basis
 INDEPENDENT = 1e-9  # of a column's length, that must be left of it by those chosen before
@@ -282,7 +282,7 @@ def _tidy(array: Array) -> Array:
 def _find_anchor(
     made: Reconciliation, matrix: Array, bound: Array, reference: Array | None, names: str
 ) -> Array:
-    """A point of the set with room in all rows, as near to the reference as half of the room allows."""
+    """A point of the set near the reference, with half of the room that its rows can have."""
     k, m = made.basis.shape[1], len(bound)
     ends = list(zip(made.low, made.high, strict=True))
     across = matrix @ made.basis

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from raising import raises
 
 import cg4ai
 from cg4ai import ConstrainedRegressor
@@ -20,6 +19,7 @@ from cg4ai.rules import AffineBound, Equality, Linear, Ordered, Range, SumTo
 from cg4ai.rules.box import Box
 from cg4ai.rules.reconciliation import reconcile
 from cg4ai_checker import Rejected, verdict
+from raising import raises
 
 RANDOM = np.random.default_rng(5)
 # total; by country A, B; by product p, q; bottom Ap, Aq, Bp, Bq: two hierarchies that cross

@@ -17,7 +17,6 @@ from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array, IntArray
 from cg4ai.rules.shapes import Monotone
 
-
 UNUSED = 2  # the sign of a feature that a part must not know
 
 

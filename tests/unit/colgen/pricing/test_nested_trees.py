@@ -160,7 +160,7 @@ def test_several_classes_may_be_bound_each_by_its_own_rule(second):
     assert not any(find_obstacle(members, shape) for shape in shapes)
     assert find_obstacle(members, Monotone({2: 1}, output=0))
     before = outputs(members, X)
-    after = outputs(members, X + [0.5, 0, 0, 0])
+    after = outputs(members, X + 0.5 * np.eye(4)[0])
     assert (after[..., 0] >= before[..., 0]).all()
     assert (np.sign(second.features[0]) * (after[..., 3] - before[..., 3]) >= 0).all()
     assert np.abs(before.sum(-1) - 1).max() < 1e-12
