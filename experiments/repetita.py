@@ -3,9 +3,10 @@
 FOLDER holds `NAME.graph` and `NAME.0000.demands`, `NAME.0001.demands` and so on. The router learns
 from the first three of five matrices, in the order of their names, is guaranteed over the set that
 is fitted to these alone, and is judged on the others. Of a network with one matrix five are made,
-in which each demand has a lognormal factor. Settings are the defaults. Capacities are those of the
-files; where no routing carries the whole set at these, a row says so, and the next one has a router
-at capacities that are scaled as far as the set needs.
+in which each demand has a lognormal factor. Settings are the defaults; capacities are scaled as far
+as the whole set needs. *level* is the least load of the fullest link, at the capacities of the file
+and the worst vector of the set, that a routing over the chosen paths can have: where it is above 1,
+the file's capacities do not carry the set.
 
 Optima are those of the whole network, over all paths, found by linear programs. Each network runs
 in a process of its own, whose processor seconds and peak of memory stand beside. What has been
@@ -15,10 +16,11 @@ measured is kept in DIR and not run again.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import resource
 import time
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,16 +36,28 @@ from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.network.optimum import network_optimum
 from cg4ai.routing.network.repetita import DEMANDS, read_repetita
 from cg4ai.routing.options import ALL, CAPACITIES_AUTO
-from cg4ai.routing.prove.unroutable import UnroutableError
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs import files
-from experiments.command import KEPT, NOT_KEPT, Folder, Quiet, Seed, Threads, command, say, silent
+from experiments.command import (
+    KEPT,
+    NOT_KEPT,
+    Device,
+    Folder,
+    Jobs,
+    Quiet,
+    Seed,
+    Threads,
+    command,
+    say,
+    silent,
+)
+from experiments.drawing import new_panels, write
 from experiments.side_by_side import OF_ONE_RUN, why
 
 SPLIT = "0.6"  # three of five matrices are learned from
 MADE, SPREAD = 5, 0.3  # matrices where there is one, and the spread of the factors' logarithms
 GUARANTEED = "shielded"
-REAL, SCALED = "real", CAPACITIES_AUTO
+NEAR = 1.05  # ratio to the optimum that a matrix is counted by
 
 
 def list_networks(folder: Path, wanted: Sequence[str] = ()) -> list[str]:
@@ -78,27 +92,25 @@ def write_perturbed(only: Traffic, target: Path, seed: int) -> Path:
     return target
 
 
-def route_network(
-    folder: Path, name: str, out: Path, capacities: str, usual: dict[str, Any]
-) -> dict[str, Any]:
+def route_network(folder: Path, name: str, out: Path, usual: dict[str, Any]) -> dict[str, Any]:
     """One row: a router of one network, or why there is none."""
-    row: dict[str, Any] = {"network": name, "capacities": capacities}
+    row: dict[str, Any] = {"network": name}
+    began = time.perf_counter()
     try:
         settings = RouteSettings(
             network=str(folder / f"{name}.graph"),
             demands=ALL,
             traffic=find_traffic(folder, name, out, usual["seed"]),
             split=SPLIT,
-            scale_capacities=None if capacities == REAL else CAPACITIES_AUTO,
+            scale_capacities=CAPACITIES_AUTO,
             **usual,
         )
-        row |= figures_of(settings, out / f"{name}-{capacities}")
-    except UnroutableError as error:
-        row |= {"guaranteed": "unroutable", "reason": str(error).partition(". ")[0]}
+        row |= figures_of(settings, out / name)
     except OF_ONE_RUN as error:
         row |= {"guaranteed": "no", "reason": why(error)}
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    return row | {"processor s": round(time.process_time(), 1), "peak MB": memory}
+    passed = {"all s": time.perf_counter() - began, "processor s": time.process_time()}
+    return row | {key: round(value, 1) for key, value in passed.items()} | {"peak MB": memory}
 
 
 def figures_of(settings: RouteSettings, out: Path) -> dict[str, Any]:
@@ -110,46 +122,53 @@ def figures_of(settings: RouteSettings, out: Path) -> dict[str, Any]:
     reached = made.compute_utilisation(measured.later, splits).max(axis=1)
     ratio = reached / network_optimum(made, measured.later)
     over_paths = reached / made.find_optimal(measured.later).mlu
-    factor = made.capacity_factor or float("nan")
+    assert made.capacity_factor is not None
+    assert settings.load is not None
     return {
         "nodes": len({node for arc in made.arcs for node in arc}),
+        "links": len(made.arcs),
         "demands": len(made.demand_max),
         "paths": len(made.path_demand),
-        "factor": round(factor, 4),
+        "level": round(made.capacity_factor * settings.load, 3),
         "judged": len(reached),
         "inside": int(measured.find_inside(made).sum()),
+        "within 1.05": int((ratio <= NEAR).sum()),
         "mean ratio": round(float(ratio.mean()), 4),
         "worst ratio": round(float(ratio.max()), 4),
-        "over own paths": round(float(over_paths.mean()), 4),
+        "over own paths": round(float(over_paths.max()), 4),
         "guaranteed": "yes" if summary["strength"] == GUARANTEED else summary["strength"],
         "training s": round(summary["pricing_s"], 1),
     }
 
 
 def measure_networks(
-    folder: Path, names: Sequence[str], out: Path, usual: dict[str, Any], *, tell: Any
+    folder: Path,
+    names: Sequence[str],
+    out: Path,
+    usual: dict[str, Any],
+    *,
+    jobs: int = 1,
+    tell: Any,
 ) -> list[dict[str, Any]]:
     """All rows, of those that are there as they are; a table is written after each network."""
-    rows: list[dict[str, Any]] = []
-    for name in names:
-        for capacities in (REAL, SCALED):
-            row = _one_row(folder, name, out, capacities, usual)
-            rows.append(row)
+    rows: dict[str, dict[str, Any]] = {}
+    with ThreadPoolExecutor(jobs) as threads:  # each waits for a process of its own
+        asked: dict[Future[dict[str, Any]], str] = {
+            threads.submit(_one_row, folder, name, out, usual): name for name in names
+        }
+        for done in as_completed(asked):
+            row = rows[asked[done]] = done.result()
             tell(", ".join(f"{key} {value}" for key, value in row.items() if value != ""))
-            if row["guaranteed"] != "unroutable":
-                break
-        write_tables(out, rows)
-    return rows
+            write_tables(out, [rows[name] for name in names if name in rows])
+    return [rows[name] for name in names]
 
 
-def _one_row(
-    folder: Path, name: str, out: Path, capacities: str, usual: dict[str, Any]
-) -> dict[str, Any]:
+def _one_row(folder: Path, name: str, out: Path, usual: dict[str, Any]) -> dict[str, Any]:
     """Measured in a process of its own, or as it was measured before."""
-    known = out / "rows" / f"{name}-{capacities}.json"
+    known = out / "rows" / f"{name}.json"
     if known.is_file():
-        return dict(files.read_json(known))
-    row = run_alone(folder, name, out, capacities, usual)
+        return {key: value for key, value in files.read_json(known).items() if key != "sha256"}
+    row = run_alone(folder, name, out, usual)
     known.parent.mkdir(parents=True, exist_ok=True)
     files.write_json(known, row)
     return row
@@ -162,12 +181,40 @@ def run_alone(*asked: Any) -> dict[str, Any]:
         return pool.submit(route_network, *asked).result()
 
 
+def summarise(rows: Sequence[dict[str, Any]]) -> str:
+    """How many matrices are near the optimum, and how many routers are guaranteed."""
+    judged = [row for row in rows if "judged" in row]
+    matrices = sum(row["judged"] for row in judged)
+    near = sum(row["within 1.05"] for row in judged)
+    kept = sum(row["guaranteed"] == "yes" for row in rows)
+    share = f" ({near / matrices:.1%})" if matrices else ""
+    return (
+        f"{near} of {matrices} matrices{share} at most {NEAR} times the optimum, "
+        f"{kept} of {len(rows)} networks guaranteed"
+    )
+
+
+def draw_cost(rows: Sequence[dict[str, Any]], target: Path) -> Path:
+    """Processor seconds and memory against demands."""
+    judged = sorted((row for row in rows if "judged" in row), key=lambda row: row["demands"])
+    figure, panels = new_panels(2)
+    for panel, key in zip(panels, ("processor s", "peak MB"), strict=True):
+        panel.loglog([row["demands"] for row in judged], [row[key] for row in judged], "o")
+        panel.set_xlabel("demands")
+        panel.set_ylabel(key)
+        panel.grid(visible=True, alpha=0.3)
+    return write(figure, target)
+
+
 def write_tables(out: Path, rows: list[dict[str, Any]]) -> None:
     keys = dict.fromkeys(key for row in rows for key in row)
     even = [{key: row.get(key, "") for key in keys} for row in rows]
     out.mkdir(parents=True, exist_ok=True)
     (out / "repetita.csv").write_text(csv_text(even), encoding="utf-8")
-    (out / "repetita.md").write_text(format_markdown(even) + "\n", encoding="utf-8")
+    table = format_markdown(even)
+    (out / "repetita.md").write_text(f"{summarise(rows)}\n\n{table}\n", encoding="utf-8")
+    if any("judged" in row for row in rows):
+        draw_cost(rows, out / "repetita.png")
 
 
 def repetita(
@@ -181,21 +228,25 @@ def repetita(
     ] = None,
     out: Folder = Path("runs/repetita"),
     seed: Seed = 0,
+    device: Device = "cpu",
     threads: Threads = 1,
+    jobs: Jobs = 1,
     quiet: Quiet = False,
 ) -> None:
     """Train, guarantee and judge routers of whole matrices, the smallest networks first.
 
     Writes repetita.csv and repetita.md into DIR after each network. Exit code 0: every network has
-    a router that is guaranteed, at real or scaled capacities; 3: not so; 2: bad input.
+    a router that is guaranteed; 3: not so; 2: bad input.
     """
     names = list_networks(folder, [one.strip() for one in networks.split(",") if one.strip()])
-    usual = {"seed": seed, "threads": threads}
+    usual = {"seed": seed, "device": device, "threads": threads}
     tell = silent if quiet else say
-    rows = measure_networks(folder, names[:smallest], out, usual, tell=tell)
+    rows = measure_networks(
+        folder, names[:smallest], out, usual, jobs=jobs or os.cpu_count() or 1, tell=tell
+    )
     print(format_plain(rows))
-    last = {row["network"]: row["guaranteed"] for row in rows}
-    raise typer.Exit(KEPT if set(last.values()) == {"yes"} else NOT_KEPT)
+    print(summarise(rows))
+    raise typer.Exit(KEPT if {row["guaranteed"] for row in rows} == {"yes"} else NOT_KEPT)
 
 
 if __name__ == "__main__":

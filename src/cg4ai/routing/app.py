@@ -53,6 +53,7 @@ from cg4ai.routing.pages.journal import CutJournal
 from cg4ai.routing.pages.judged_traffic import OURS, PLAIN
 from cg4ai.routing.prove.attack import FEASIBLE
 from cg4ai.routing.settings import USUAL_PRUNE, Recipe, RouteSettings
+from cg4ai.routing.train.effort import has_choice
 from cg4ai.routing.train.granular import restore_granularity
 from cg4ai.routing.train.problem import (
     attacked_problem,
@@ -273,7 +274,8 @@ class Routing:
         )
         made = prepared.instance
         unproven = [describe_unproven(made)] if asked.guarantee == "shielded" else []
-        notes = [*made.notes, *filter(None, unproven)]
+        alone = [] if has_choice(made) else ["each demand has one path: there is nothing to learn"]
+        notes = [*made.notes, *alone, *filter(None, unproven)]
         words = "\n".join([*format_notice(made.capacity_factor), *notes, words])
         task = TrainingTask(problem, settings, words, solver=solver, evaluation_most_s=EVALUATION_S)
         if asked.baseline:
@@ -492,12 +494,20 @@ class Routing:
 
 
 def _fill_defaults(prepared: RoutingPreparation) -> RouteSettings:
-    """The settings, with the usual of a router that reads a history."""
+    """The settings, with the usual of a router that reads a history, or that has no choice."""
+    settings = prepared.settings
+    if not has_choice(prepared.instance) and settings.joint:
+        settings = replace(
+            settings,
+            first_steps=settings.first_steps or 1,
+            later_steps=settings.later_steps or 1,
+            rounds=settings.rounds or 1,
+        )
     if prepared.history is None:
-        return prepared.settings
+        return settings
     from cg4ai.routing.train.history_problem import fill_history_defaults
 
-    return fill_history_defaults(prepared.settings)
+    return fill_history_defaults(settings)
 
 
 def _with_real_figures(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cg4ai.data import arrays
 from cg4ai.data.arrays import is_traced
-from cg4ai.errors import InvalidInput, SolverFailure
+from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
 from cg4ai.rules.box import HAIR, Box, Peaks
 from cg4ai.rules.polytope_sampling import (
@@ -23,12 +23,15 @@ from cg4ai.rules.polytope_sampling import (
     Cube,
     find_nearest,
     find_vertices,
+    maximise,
     spread_points,
+    sweep_points,
     walk_points,
 )
 
 EPSILON = float(np.finfo(np.float64).eps)
 FLAT = 1e-9  # relative to the box: a polytope thinner than this has no inside
+THIN = 1e-3  # likewise: single coordinates can hardly move in a thinner one
 ACCEPTED = 0.1  # share of the box above which inputs are drawn there and thrown away outside
 ALIKE = 1e3  # widths of a box that differ by more are units that differ
 PILOT = 2048  # inputs by which that share is measured
@@ -88,11 +91,33 @@ class Polytope:
 
     @cached_property
     def _bounds(self) -> tuple[Array, Array]:
+        if self._is_one_signed:
+            return self._one_signed_bounds()
         unit = np.eye(self.size)
         values = self.peaks(np.concatenate([unit, -unit])).values
         slip = 8 * EPSILON * np.maximum(np.abs(self.box.lower), np.abs(self.box.upper))
         upper = np.minimum(self.box.upper, values[: self.size] + slip)
         return np.maximum(self.box.lower, -values[self.size :] - slip), upper
+
+    @property
+    def _is_one_signed(self) -> bool:
+        """Whether no coordinate helps one limit and harms another, as in sums of volumes."""
+        return bool(((self.matrix >= 0).all(axis=0) | (self.matrix <= 0).all(axis=0)).all())
+
+    def _one_signed_bounds(self) -> tuple[Array, Array]:
+        """Each coordinate goes as far as the limits allow where the others harm them least."""
+        lower, upper = self.box.lower, self.box.upper
+        rises = (self.matrix >= 0).all(axis=0)
+        easiest = np.where(rises, lower, upper)
+        room = np.maximum(self.limit - self.matrix @ easiest, 0.0) + self._row_slip
+        size = np.abs(self.matrix)
+        far = np.divide(room[:, None], size, where=size > 0, out=np.full(size.shape, np.inf))
+        reach = far.min(axis=0, initial=np.inf)
+        reach = reach + 8 * EPSILON * np.maximum(np.abs(lower), np.abs(upper))
+        return (
+            np.where(rises, lower, np.maximum(lower, upper - reach)),
+            np.where(rises, np.minimum(upper, lower + reach), upper),
+        )
 
     @cached_property
     def _cube(self) -> Cube:
@@ -123,12 +148,14 @@ class Polytope:
     def _inside(self) -> _Inside:
         """The input of largest slack, all sides counted but those that have none anywhere."""
         cube = self._cube
+        from scipy import sparse
+
         sides, ends = cube.sides(), cube.ends()
-        soft, points = np.ones(len(sides), bool), [np.zeros(cube.size)]
+        soft, points = np.ones(len(ends), bool), [np.zeros(cube.size)]
         while soft.any():
-            found = _program(
+            found = maximise(
                 np.append(np.zeros(cube.size), 1.0),
-                np.column_stack([sides, soft]),
+                sparse.hstack([sides, sparse.csr_array(soft[:, None] * 1.0)], format="csr"),
                 ends,
                 bounds=[(-2.0, 2.0)] * cube.size + [(None, 2.0)],
             )
@@ -190,7 +217,7 @@ class Polytope:
         reach = np.abs(rows).sum(axis=1)[cube.used]
         goal = slope[cube.free] * half[cube.free]
         scale = max(float(np.abs(goal).max(initial=0.0)), 1e-300)
-        found = _program(goal / scale, cube.rows, cube.room, bounds=[(-1.0, 1.0)] * cube.size)
+        found = maximise(goal / scale, cube.rows, cube.room, bounds=[(-1.0, 1.0)] * cube.size)
         multipliers = np.zeros(len(self.limit))
         multipliers[cube.used] = found.multipliers * scale / reach
         return self._from_cube(found.point[None])[0], multipliers
@@ -199,13 +226,16 @@ class Polytope:
         """`count` inputs, (count, d) float64 on CPU.
 
         Uniform, by drawing in the box and keeping what is inside; where that is less than a tenth,
-        by random walks (hit and run), which are uniform in the limit of many steps only.
+        by random walks, which are uniform in the limit of many steps only: one coordinate after
+        the other, or hit and run where the polytope is flat or thin.
         """
         if self._share >= ACCEPTED:
             return self._drawn(count, generator)
-        normals = self._cube.sides()[self._inside.tight]
         starts = self._spread[torch.randint(len(self._spread), (count,), generator=generator)]
-        points = walk_points(self._cube, starts, generator, normals=normals)
+        if self._is_thin:
+            points = walk_points(self._cube, starts, generator, normals=self._normals)
+        else:
+            points = sweep_points(self._cube, starts, generator)
         return self.pull(torch.as_tensor(self._from_cube(points.numpy())))
 
     @cached_property
@@ -226,10 +256,26 @@ class Polytope:
     @cached_property
     def _spread(self) -> Tensor:
         """Inputs all over the polytope in coordinates of the box, where walks begin."""
-        centre = (self.middle - self.box.middle)[self._cube.free]
-        half = (self.box.upper - self.box.lower)[self._cube.free] / 2
-        normals = self._cube.sides()[self._inside.tight]
-        return spread_points(self._cube, torch.as_tensor(centre / half), normals=normals)
+        normals = self._normals if self._is_thin else None
+        return spread_points(self._cube, torch.as_tensor(self._centre), normals=normals)
+
+    @cached_property
+    def _centre(self) -> Array:
+        """(free,): the middle in coordinates of the box."""
+        free = self._cube.free
+        half = (self.box.upper - self.box.lower)[free] / 2
+        return np.asarray((self.middle - self.box.middle)[free] / half)
+
+    @cached_property
+    def _is_thin(self) -> bool:
+        """Whether single coordinates can hardly move."""
+        cube = self._cube
+        return bool((cube.room - cube.rows @ self._centre).min(initial=np.inf) < THIN)
+
+    @cached_property
+    def _normals(self) -> Array:
+        """(t, free): of the sides that no input leaves."""
+        return self._cube.pick_sides(np.flatnonzero(self._inside.tight))
 
     def extremes(self, count: int, generator: torch.Generator) -> Tensor:
         """At most `count` vertices, fewer in many dimensions; repeats are left out.
@@ -239,7 +285,7 @@ class Polytope:
         """
         if not self._cube.size:  # a box that is one input
             return torch.as_tensor(self.middle)[None]
-        normals = self._cube.sides()[self._inside.tight]
+        normals = self._normals
         number = min(count, max(16, VERTICES // max(1, self._cube.size) ** 3))
         starts = self._spread[torch.randint(len(self._spread), (number,), generator=generator)]
         found = find_vertices(self._cube, starts, generator, normals=normals).numpy()
@@ -376,27 +422,6 @@ class Polytope:
     def __str__(self) -> str:
         limits = "one limit" if len(self.limit) == 1 else f"{len(self.limit)} limits"
         return f"a box with {limits} in {self.size} dimensions"
-
-
-class _Optimum(NamedTuple):
-    """`point` that maximises, and `multipliers` >= 0 of the rows."""
-
-    point: Array
-    multipliers: Array
-
-
-def _program(goal: Array, rows: Array, ends: Array, *, bounds: list[Any]) -> _Optimum:
-    """Maximise goal . x over rows @ x <= ends and bounds."""
-    from scipy.optimize import linprog  # slow to import
-
-    if not len(goal):
-        return _Optimum(np.empty(0), np.zeros(len(rows)))
-    found = linprog(-goal, A_ub=rows, b_ub=ends, bounds=bounds, method="highs")
-    if found.status != 0:
-        raise SolverFailure(
-            f"HiGHS found no answer for a linear program over a polytope: {found.message}"
-        )
-    return _Optimum(np.asarray(found.x), np.maximum(-np.asarray(found.ineqlin.marginals), 0.0))
 
 
 def _shown(numbers: Array) -> str:

@@ -22,6 +22,7 @@ from cg4ai.rules import Box, Polytope
 DemandSet = Box | Polytope
 NEAR = 0.1  # the edge: a vector within so much of the largest in its direction
 POOL = 4096  # vectors of a polytope from which fresh ones are made
+POOL_FIGURES = 2**25  # of all of them at most, 256 MB
 UNIT = 1e-12  # a direction shorter than this, relative to the set, leads nowhere
 Mix = Literal["uniform", "sparse", "lognormal", "gravity", "corner"]
 MIXES: tuple[Mix, ...] = get_args(Mix)
@@ -183,15 +184,24 @@ class FreshDemands:
 
     any_device = True
 
-    def __init__(self, region: DemandSet, *, edge: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        region: DemandSet,
+        *,
+        edge: float = 0.0,
+        seed: int = 0,
+        pool: Tensor | None = None,
+    ) -> None:
+        """`pool`: vectors of a polytope that are drawn already; others draw theirs."""
         box = region if isinstance(region, Box) else region.box
         self.lower, self.upper = torch.as_tensor(box.lower), torch.as_tensor(box.upper)
         self.width = self.upper - self.lower
         self.edge = edge
         self._known: dict[torch.device, tuple[Tensor, Tensor]] = {}
-        self.pool: Tensor | None = None
+        self.pool = pool
         if isinstance(region, Polytope):
-            self.pool = region.sample(POOL, seeded(seed))
+            if pool is None:
+                self.pool = region.sample(min(POOL, POOL_FIGURES // region.size), seeded(seed))
             self.matrix, self.limit = map(torch.as_tensor, (region.matrix, region.limit))
 
     def __call__(self, count: int, generator: torch.Generator) -> Tensor:
@@ -276,8 +286,9 @@ class MixedDemands:
         `edge`: that of the corner; the rest is uniform.
         """
         self.fresh = FreshDemands(region, edge=edge, seed=seed)
-        self.inner = FreshDemands(region, seed=seed) if edge else self.fresh
-        self.outer = FreshDemands(region, edge=1.0, seed=seed)
+        pool = self.fresh.pool
+        self.inner = FreshDemands(region, pool=pool) if edge else self.fresh
+        self.outer = FreshDemands(region, edge=1.0, pool=pool)
         self.others = others
         nodes = dict.fromkeys(node for pair in ends for node in pair)
         names = {name: number for number, name in enumerate(nodes)}

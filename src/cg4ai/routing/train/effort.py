@@ -107,6 +107,11 @@ def count_restarts(paths: int) -> int:
     return max(1, min(RESTARTS, RESTARTED_PATHS // paths))
 
 
+def has_choice(instance: Instance) -> bool:
+    """Whether any demand has two paths: in a tree there is nothing to learn."""
+    return len(instance.path_demand) > len(instance.demand_max)
+
+
 def has_gains(instance: Instance) -> bool:
     """Whether feedback is a number for each path: a matrix of paths and links would be too large.
 
