@@ -16,8 +16,8 @@ from cg4ai.errors import FitWarning, InvalidInput
 from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.simple_members import signed_models
 from cg4ai.records import IterationRecord
-from cg4ai.rules import Ball, (
-    Box,
+from cg4ai.rules import (
+    Ball,
     Curvature,
     Equality,
     Linear,
