@@ -28,7 +28,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from cg4ai.apps import PredictionOptions, RunPredictor, perform, read_table
+from cg4ai.apps import LastAnswer, PredictionOptions, RunPredictor, perform, read_table
 from cg4ai.errors import Cg4aiError
 from cg4ai.routing import APPLICATION, RouteSettings
 
@@ -38,10 +38,14 @@ TOLERATED = 1 + 1e-6  # utilisation that still counts as kept
 MOST_FILES = 1000  # answered in one round: a folder that fills faster is no reason to hang
 
 
-def answer(predictor: RunPredictor, file: Path) -> list[dict[str, Any]]:
+def answer(predictor: RunPredictor, file: Path, before: deque[LastAnswer]) -> list[dict[str, Any]]:
     """For each matrix of a file its demands, their paths with shares, and what is known of them."""
     table = read_table(file)
-    found = predictor.predict(table, PredictionOptions(details=True))
+    # of a router with --churn answers follow the one before
+    last = before[-1] if before else None
+    found = predictor.predict(table, PredictionOptions(details=True), last=last)
+    if found.last is not None:
+        before.append(found.last)
     answers = []
     for row, outside in zip(found.rows, found.outside.tolist(), strict=True):
         demands: dict[str, list[dict[str, Any]]] = {}
@@ -69,7 +73,11 @@ def write(file: Path, content: Any) -> None:
 
 
 def look(
-    predictor: RunPredictor, matrices: Path, splits: Path, recent: deque[bool]
+    predictor: RunPredictor,
+    matrices: Path,
+    splits: Path,
+    recent: deque[bool],
+    before: deque[LastAnswer],
 ) -> tuple[int, int]:
     """Answer the files that have no answer yet; how many were answered, and how many were bad."""
     done = bad = 0
@@ -78,7 +86,7 @@ def look(
     for file in waiting[:MOST_FILES]:
         target = splits / f"{file.name}.splits.json"
         try:
-            answers = answer(predictor, file)
+            answers = answer(predictor, file, before)
         except Cg4aiError as error:
             bad += 1
             write(target, {"error": str(error)})
@@ -101,10 +109,11 @@ def run(router: Path, matrices: Path, splits: Path, *, once: bool, every_s: floa
     predictor = RunPredictor.from_folder(router)
     splits.mkdir(parents=True, exist_ok=True)
     recent: deque[bool] = deque(maxlen=WINDOW)  # whether a matrix lay outside
+    before: deque[LastAnswer] = deque(maxlen=1)
     total = 0
     try:
         while True:
-            total += look(predictor, matrices, splits, recent)[0]
+            total += look(predictor, matrices, splits, recent, before)[0]
             if once:
                 return total
             time.sleep(every_s)

@@ -11,6 +11,7 @@ from cg4ai.apps.registry import register
 from cg4ai.exports import lazy_exports
 
 if TYPE_CHECKING:
+    from cg4ai.apps.changes import LastAnswer, LimitedOutputs
     from cg4ai.apps.csv_tables import CsvTable, format_list, read_csv
     from cg4ai.apps.drift import Excess, format_excess, summarise_drift
     from cg4ai.apps.explorer import describe_page, export_page_program, render_explorer
@@ -68,6 +69,7 @@ else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
         {
+            "cg4ai.apps.changes": ["LastAnswer", "LimitedOutputs"],
             "cg4ai.apps.csv_tables": ["CsvTable", "format_list", "read_csv"],
             "cg4ai.apps.drift": ["Excess", "format_excess", "summarise_drift"],
             "cg4ai.apps.explorer": ["describe_page", "export_page_program", "render_explorer"],
@@ -144,6 +146,8 @@ __all__ = [
     "Guarantee",
     "InputColumn",
     "Interface",
+    "LastAnswer",
+    "LimitedOutputs",
     "PredictionOptions",
     "Proposition",
     "Rule",

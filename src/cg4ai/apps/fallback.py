@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ class FallbackCount:
     `gap`: above which proven distance from the optimum answers are improved or solved; None: there
     is no fallback, and `why` says so where one is usual. `outside`: rows outside the set, for each
     of which the program was solved; `overloaded` of them load a link above its capacity even so.
+    `in_full`: at how many of these each class of demands is carried in full all the same.
     """
 
     gap: float | None
@@ -28,6 +29,7 @@ class FallbackCount:
     solved: int = 0
     outside: int = 0
     overloaded: int = 0
+    in_full: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_answers(
@@ -38,6 +40,10 @@ class FallbackCount:
         solved = np.concatenate([part.solved for part in parts])
         overloaded = np.concatenate([part.overloaded for part in parts])
         others = int(improved.sum()), int(solved.sum())
+        carried = {
+            name: np.concatenate([part.carried[name] for part in parts])
+            for name in parts[0].carried
+        }
         return cls(
             gap,
             router=len(outside) - sum(others),
@@ -45,6 +51,10 @@ class FallbackCount:
             solved=others[1],
             outside=int(outside.sum()),
             overloaded=int((overloaded & outside).sum()),
+            in_full={
+                name: int((share >= 1)[overloaded & outside].sum())
+                for name, share in carried.items()
+            },
         )
 
     def as_data(self) -> dict[str, Any]:
@@ -52,7 +62,9 @@ class FallbackCount:
         if self.gap is None:
             return {"gap": None, "why": self.why or "switched off"}
         counts = {"router": self.router, "improved": self.improved, "solved": self.solved}
-        beyond = {"outside": self.outside, "outside_overloaded": self.overloaded}
+        beyond: dict[str, Any] = {"outside": self.outside, "outside_overloaded": self.overloaded}
+        if self.in_full and self.overloaded:
+            beyond |= {"in_full": dict(self.in_full)}
         words = {"statement": self.statement} if self.outside else {}
         return {"gap": self.gap, **counts, **beyond, **words}
 
@@ -67,7 +79,19 @@ class FallbackCount:
             "split of these very demands, by the linear program; nothing is guaranteed of "
             f"neighbouring demands. The capacities hold at {fit} of {self.outside}"
             + (f" and are exceeded at {self.overloaded}." if self.overloaded else ".")
+            + self._kept_first
         )
+
+    @property
+    def _kept_first(self) -> str:
+        """Which classes are carried in full where not all can be."""
+        if not self.in_full or not self.overloaded:
+            return ""
+        each = ", ".join(
+            f"{name.removeprefix('carried, ')} at {count} of {self.overloaded}"
+            for name, count in self.in_full.items()
+        )
+        return f" There demands are carried by priority, in full: {each}."
 
     def format_lines(self) -> list[str]:
         """What the first lines of a result say; nothing where no fallback was to be expected."""

@@ -46,6 +46,15 @@ def rows_of_document(data: bytes, path: Path) -> CsvTable:
     return json_table(content, path)
 
 
+def read_answers(path: Path) -> CsvTable:
+    """The rows of predictions that were written as CSV, or as .json in one object."""
+    data = read_data(path)
+    if path.suffix.lower() != ".json":
+        return csv_table(data, path)
+    content = parse_json(data, str(path))
+    return json_table(content.get(ROWS) if isinstance(content, dict) else content, path)
+
+
 def parse_json(data: bytes, what: str) -> Any:
     """JSON in UTF-8 with every number as the text it was written as; InvalidInput if it is none."""
     try:

@@ -17,11 +17,20 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from cg4ai.apps.csv_tables import CsvTable
+from cg4ai.apps.changes import (
+    CHANGED,
+    MOVED,
+    YIELDED,
+    ChangeCount,
+    LastAnswer,
+    LimitedOutputs,
+)
+from cg4ai.apps.csv_tables import CsvTable, format_list
 from cg4ai.apps.drift import Excess, summarise_drift
 from cg4ai.apps.explanations import explain_predictions
 from cg4ai.apps.fallback import FallbackCount
 from cg4ai.apps.folders import load_trained
+from cg4ai.apps.json_tables import read_answers
 from cg4ai.apps.patches import list_added_rules
 from cg4ai.apps.protocol import Answers, Rule, TrainedModel
 from cg4ai.ensemble.ensemble import Ensemble
@@ -40,20 +49,22 @@ TOGETHER = 64  # rows that are improved or solved before it is asked whether to 
 
 Row = Mapping[str, Any]
 Pause = Callable[[], None]
-Fallback = float | Literal["of the run"] | None
+OfRun = float | Literal["of the run"] | None
 
 
 @dataclass(frozen=True)
 class PredictionOptions:
     """What is wanted of predictions; see the options of `cg4ai predict`.
 
-    `fallback`: that of the run, another gap, or None for the router's answers as they are.
+    `fallback`: that of the run, another gap, or None for the router's answers as they are. `churn`:
+    likewise the most that successive answers may differ by, or None for any.
     """
 
     details: bool = False
     explain: bool = False
     refuse_outside: bool = False
-    fallback: Fallback = OF_RUN
+    fallback: OfRun = OF_RUN
+    churn: OfRun = OF_RUN
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,8 @@ class Predictions:
     all of them how far from the optimum they are. `paths`: of a router, the nodes of the path that
     a column is the share of; `paths_json`: the same as text, written once for all answers.
     `fallback`: of a router, where its answers come from. `excess`: by how much rows are beyond
-    the region, if some are and its limits have names.
+    the region, if some are and its limits have names. `changes`: how far answers moved, where that
+    was bounded. `last`: the outputs of the last row. `ignored`: columns that nothing reads.
     """
 
     rows: Sequence[Row]
@@ -78,6 +90,9 @@ class Predictions:
     paths_json: str = ""
     fallback: FallbackCount | None = None
     excess: Excess | None = None
+    changes: ChangeCount | None = None
+    last: LastAnswer | None = None
+    ignored: str = ""
 
     @property
     def drift(self) -> dict[str, Any]:
@@ -91,12 +106,14 @@ class Predictions:
 
     def as_json(self, model: str) -> str:
         """One object, from the command and from the server alike; `model` says who answered."""
-        warnings = [text for text in (self.warning, self.note) if text]
+        warnings = [text for text in (self.ignored, self.warning, self.note) if text]
         content: dict[str, Any] = {"rows": self.mark_rows(), "warnings": warnings, "model": model}
         if self.fallback is not None:
             content["fallback"] = self.fallback.as_data()
         if self.excess is not None:
             content["drift"] = self.drift
+        if self.changes is not None:
+            content["churn"] = self.changes.as_data()
         text = json_text(content)
         return f'{text[:-1]},"paths":{self.paths_json}}}' if self.paths else text
 
@@ -133,11 +150,13 @@ class RunPredictor:
         count_moved: bool = False,
         pause: Pause = lambda: None,
         before: int = 0,
+        last: LastAnswer | None = None,
     ) -> Predictions:
         """The answers for a table.
 
         `pause` is called between steps, and may raise to give up. The first `before` rows are not
-        answered: they only precede the others, for a run that reads windows of rows.
+        answered: they only precede the others, for a run that reads windows of rows. `last` is what
+        was answered before the first row, where changes are bounded.
         """
         inputs = self.described.inputs(table)[before:]
         known = np.arange(before + 1, len(table) + 1)
@@ -147,16 +166,17 @@ class RunPredictor:
         if outside.any():
             beyond = self.ensemble.find_outside_by_rule(inputs).items()
             missed = [name for name, one in beyond if (one & outside).any()]
-        warning = outside_warning(table, outside, missed)
+        warning = outside_warning(table, outside, missed, self.described.outside_note)
         if warning and asked.refuse_outside:
             raise InvalidInput(f"{warning}; correct or remove these rows")
         pause()
         gap = self.described.fallback if asked.fallback == OF_RUN else asked.fallback
         # numbers beyond all ranges overflow in members; what comes of it is outside, and marked
         with np.errstate(all="ignore"):
-            rows, theta, parts = self._rows(
-                table, inputs, asked, gap, pause, known, count_moved=count_moved
+            made = self._rows(
+                table, inputs, asked, gap, pause, known, count_moved=count_moved, last=last
             )
+        theta, parts = made.theta, made.parts
         moved = int((theta > 0).sum()) if count_moved else None
         asks = asked.explain and gap is None
         notes = [self._note_short(known), self.described.unproven if asks else ""]
@@ -169,7 +189,40 @@ class RunPredictor:
             fallback = FallbackCount(None, why)
         counted = fallback if paths[0] else None
         excess = self.described.measure_excess(inputs) if outside.any() else None
-        return Predictions(rows, outside, warning, moved, note, *paths, counted, excess)
+        last = LastAnswer(tuple(paths[0]), made.outputs[-1].copy()) if paths[0] else None
+        return Predictions(
+            made.rows,
+            outside,
+            warning,
+            moved,
+            note,
+            *paths,
+            counted,
+            excess,
+            made.changes,
+            last,
+            self.note_ignored(table),
+        )
+
+    def read_last(self, file: Path) -> LastAnswer:
+        """The last row of an earlier output, CSV or JSON."""
+        table = read_answers(file)
+        names = tuple(self.described.paths)
+        splits = table.drop_first(len(table) - 1).get_numbers(names)[0]
+        return LastAnswer(names, splits)
+
+    def note_ignored(self, table: CsvTable) -> str:
+        """What is said of columns of a router's table that are no demands of it."""
+        if not self.described.paths:  # other tables may have as many further columns as they like
+            return ""
+        known = {*self.described.signature.inputs, *self._inputs, TIME}
+        other = [name for name in table.names if name not in known]
+        what = "column that is no demand" if len(other) == 1 else "columns that are no demands"
+        return f"ignored: {len(other)} {what} of the run: {format_list(other, 5)}" if other else ""
+
+    @cached_property
+    def _inputs(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.described.interface().inputs)
 
     def _note_short(self, known: IntArray) -> str:
         """What is said of rows that have no whole window yet; empty where all have one."""
@@ -191,9 +244,9 @@ class RunPredictor:
         known: IntArray,
         *,
         count_moved: bool,
-    ) -> tuple[Sequence[Row], Array, list[Answers]]:
-        """The rows, how far a shield moved each of them, where that is asked for, and what is
-        known of their distances from the optimum.
+        last: LastAnswer | None,
+    ) -> _Answered:
+        """The rows and what goes with them.
 
         `known` (n,): of a run that reads windows, how many rows there are up to each.
         """
@@ -215,6 +268,12 @@ class RunPredictor:
             outputs = np.concatenate([part.splits for part in parts])
         else:
             outputs = self.described.finish_outputs(inputs, outputs)
+        churn = self.described.churn if asked.churn == OF_RUN else asked.churn
+        limited, changes = None, None
+        if churn is not None:
+            limited = self.described.limit_changes(inputs, outputs, last, churn=churn, known=parts)
+            outputs, changes = limited.outputs, ChangeCount.from_outputs(churn, limited)
+            parts = [_follow_changes(parts, limited)] if parts else []
         rows = self.described.predictions(inputs, outputs, details=asked.details)
         if window:
             rows = join_rows(_describe_windows(table, np.minimum(known, window)), rows)
@@ -225,8 +284,12 @@ class RunPredictor:
                 rows, explain_predictions(self.ensemble, self.rules(table), inputs, stated)
             )
         if parts:
-            rows = join_rows(rows, _compared_rows(parts, changed=gap is not None))
-        return rows, theta, parts
+            rows = join_rows(
+                rows, _compared_rows(parts, changed=gap is not None, details=asked.details)
+            )
+        if limited is not None:
+            rows = join_rows(rows, _changed_rows(limited))
+        return _Answered(rows, outputs, theta, parts, changes)
 
     def rules(self, table: CsvTable) -> list[Rule]:
         """The rules by which predictions for a table are explained."""
@@ -268,7 +331,50 @@ class RunPredictor:
         return parts
 
 
-def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    """The rows of a table with their outputs, how far a shield moved each, where that is asked for,
+    what is known of their distances from the optimum, and of their changes.
+    """
+
+    rows: Sequence[Row]
+    outputs: Array
+    theta: Array
+    parts: list[Answers]
+    changes: ChangeCount | None
+
+
+def _follow_changes(parts: Sequence[Answers], limited: LimitedOutputs) -> Answers:
+    """What is known of answers, of those that are given in their place."""
+    gaps, improved, solved, overloaded = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("gaps", "improved", "solved", "overloaded")
+    )
+    above = np.maximum((1 + gaps) * limited.growth - 1, 0.0)
+    carried, each = (
+        {name: np.concatenate([getattr(part, kind)[name] for part in parts]) for name in names}
+        for kind, names in (
+            ("carried", parts[0].carried),
+            ("carried_each", parts[0].carried_each),
+        )
+    )
+    return Answers(limited.outputs, above, improved, solved, overloaded, carried, each)
+
+
+def _changed_rows(limited: LimitedOutputs) -> list[Row]:
+    """How far each answer is from the one before; nothing is known of the first."""
+    rows = zip(
+        *(one.tolist() for one in (limited.follows, limited.changed, limited.moved)),
+        limited.yielded.tolist(),
+        strict=True,
+    )
+    return [
+        {CHANGED: most if follows else None, MOVED: moved if follows else None, YIELDED: further}
+        for follows, most, moved, further in rows
+    ]
+
+
+def _compared_rows(parts: Sequence[Answers], *, changed: bool, details: bool) -> list[Row]:
     """For each answer how far it is from the optimum; `changed`: also where it comes from."""
     gaps = np.concatenate([part.gaps for part in parts]).tolist()
     columns: dict[str, list[Any]] = {ABOVE: [gap if np.isfinite(gap) else None for gap in gaps]}
@@ -276,6 +382,10 @@ def _compared_rows(parts: Sequence[Answers], *, changed: bool) -> list[Row]:
         columns[IMPROVED] = np.concatenate([part.improved for part in parts]).tolist()
         columns[SOLVED] = np.concatenate([part.solved for part in parts]).tolist()
         columns[OVERLOADED] = np.concatenate([part.overloaded for part in parts]).tolist()
+    for name in parts[0].carried:
+        columns[name] = np.concatenate([part.carried[name] for part in parts]).tolist()
+    for name in parts[0].carried_each if details else ():
+        columns[name] = np.concatenate([part.carried_each[name] for part in parts]).tolist()
     lines = zip(*columns.values(), strict=True)
     return [dict(zip(columns, line, strict=True)) for line in lines]
 
@@ -300,14 +410,22 @@ def join_rows(rows: Sequence[Row], more: Sequence[Row]) -> list[Row]:
     return [{**row, **further} for row, further in zip(rows, more, strict=True)]
 
 
-def outside_warning(table: CsvTable, outside: NDArray[np.bool_], missed: Sequence[str] = ()) -> str:
+def outside_warning(
+    table: CsvTable, outside: NDArray[np.bool_], missed: Sequence[str] = (), note: str = ""
+) -> str:
     """How many rows lie outside, and the first of them; empty where none does.
 
-    `missed` names the rules that say nothing of some of them, where these are known.
+    `missed` names the rules that say nothing of some of them, where these are known. `note`: what
+    follows from it instead of rules that are not guaranteed.
     """
     if not outside.any():
         return ""
     first = table.format_line(int(outside.argmax()))
+    if note:
+        return (
+            f"{outside.sum()} of {len(outside)} rows lie outside the set, first on {first} of "
+            f"{table.path}: {note}"
+        )
     names, several = " and ".join(missed) or "the rules", len(missed) != 1
     return (
         f"{outside.sum()} of {len(outside)} rows lie outside the region in which {names} "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai.apps.changes import LastAnswer, LimitedOutputs
 from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.apps.drift import Excess
 from cg4ai.clock import Review
@@ -221,8 +222,10 @@ class Answers:
 
     `gaps` (n,): the objective is at most so much above the optimum, as a share of it; infinite
     where nothing is known. In place of the mixture's own outputs: `improved` (n,) by steps from
-    them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's.
-    `overloaded` (n,): whether what is answered exceeds a capacity at this very input.
+    them, `solved` (n,) by a linear program. Neither is ever worse than the mixture's, until changes
+    are limited. `overloaded` (n,): whether what is answered exceeds a capacity at this very input.
+    `carried`, of each class of demands by name: the share (n,) of its traffic that fits beside the
+    other classes; `carried_each` likewise of each demand.
     """
 
     splits: Array
@@ -230,6 +233,8 @@ class Answers:
     improved: NDArray[np.bool_]
     solved: NDArray[np.bool_]
     overloaded: NDArray[np.bool_]
+    carried: Mapping[str, Array] = field(default_factory=dict)
+    carried_each: Mapping[str, Array] = field(default_factory=dict)
 
 
 class TrainedDefaults:
@@ -275,6 +280,28 @@ class TrainedDefaults:
 
     def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
         return outputs
+
+    @property
+    def churn(self) -> float | None:
+        return None
+
+    @property
+    def outside_note(self) -> str:
+        return ""
+
+    def limit_changes(
+        self,
+        inputs: Array,
+        outputs: Array,
+        last: LastAnswer | None,
+        *,
+        churn: float,
+        known: Sequence[Answers] = (),
+    ) -> LimitedOutputs:
+        raise InvalidInput(
+            "churn is for routers, whose splits are carried out one after the other: leave it out",
+            code="unsupported",
+        )
 
     def measure_excess(self, inputs: Array) -> Excess | None:
         return None
@@ -348,6 +375,31 @@ class TrainedModel(Protocol):
         """The mixture's outputs as they are answered, such as rounded.
 
         `improve_answers` does that itself.
+        """
+        ...
+
+    @property
+    def churn(self) -> float | None:
+        """By how much successive answers may differ unless asked otherwise; None: by any."""
+        ...
+
+    @property
+    def outside_note(self) -> str:
+        """What follows for answers of rows outside; empty: rules are not guaranteed there."""
+        ...
+
+    def limit_changes(
+        self,
+        inputs: Array,
+        outputs: Array,
+        last: LastAnswer | None,
+        *,
+        churn: float,
+        known: Sequence[Answers] = (),
+    ) -> LimitedOutputs:
+        """Outputs of successive inputs, each held near the one before; `last`: before the first.
+
+        `known`: what is known of the outputs, in parts, where they were compared with an optimum.
         """
         ...
 

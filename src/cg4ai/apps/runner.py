@@ -38,7 +38,7 @@ from cg4ai.colgen.loop import Callbacks
 from cg4ai.colgen.pricing.gradient.training import step_listener
 from cg4ai.colgen.result import Result
 from cg4ai.compile.transformations import compile_problem
-from cg4ai.errors import InvalidInput, RunFolderError
+from cg4ai.errors import Cg4aiError, InvalidInput, RunFolderError
 from cg4ai.parallel import use_own_stream
 from cg4ai.records import IterationRecord, StopReason
 from cg4ai.report.terminal import UNBROKEN, render_text
@@ -204,12 +204,15 @@ def choose_settings(
     make = cast("type[CheckedSettings]", app.settings)
     # a run killed before its first file was written is resumed by starting it
     if not options.resume or options.out is None or not (options.out / "run.json").exists():
+        nothing = f"{options.out} holds no run to resume (run.json is missing): check the name"
         if options.resume and not given:
-            raise RunFolderError(
-                f"{options.out} holds no run (run.json is missing): check the name, or start a "
-                "run there without --resume"
-            )
-        return ChosenSettings(cast(S, make.from_mapping(given)))
+            raise RunFolderError(f"{nothing}, or start a run there without --resume")
+        try:
+            return ChosenSettings(cast(S, make.from_mapping(given)))
+        except Cg4aiError as error:
+            if not options.resume:
+                raise
+            raise RunFolderError(f"{nothing}; nor does what is given start one: {error}") from error
     run = Run.open(options.out, read_only=True)
     check_application(run, app.name)
     stored = run.settings

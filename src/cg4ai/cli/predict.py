@@ -65,6 +65,24 @@ def predict(
     no_fallback: Annotated[
         bool, typer.Option("--no-fallback", help="Routers: the router's answers as they are.")
     ] = False,
+    churn: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Routers: rows are in order of time; change the path of at most this share of "
+            "each demand from one to the next. [default: that of the run]",
+        ),
+    ] = None,
+    no_churn: Annotated[
+        bool, typer.Option("--no-churn", help="Routers: answer each row on its own.")
+    ] = False,
+    previous: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="With --churn: earlier output, the last row of which was answered before.",
+        ),
+    ] = None,
     fail_on_drift: Annotated[
         float | None,
         typer.Option(
@@ -111,6 +129,10 @@ def predict(
     total is exceeded most and by what factor. Exit code 4: all is written, and the share of such
     rows is above that of --fail-on-drift.
 
+    --churn holds each answer near the one of the row before, within the capacities: an answer that
+    would overload a link moves further. A line on stderr counts these, and the columns "largest
+    change", "traffic moved" and "yielded" mark them.
+
     A router that reads a history takes rows in order of time and answers each for the step after
     it. --history reads the formats of cg4ai route --traffic instead, e.g.
     cg4ai predict RUN matrices.npz --history --output splits.csv
@@ -120,7 +142,7 @@ def predict(
     """
     from cg4ai.apps.drift import format_excess
     from cg4ai.apps.json_tables import STANDARD_INPUT, read_table
-    from cg4ai.apps.predictions import OF_RUN, Fallback, PredictionOptions, RunPredictor
+    from cg4ai.apps.predictions import OF_RUN, OfRun, PredictionOptions, RunPredictor
     from cg4ai.errors import InvalidInput
     from cg4ai.report.tables import csv_text
     from cg4ai.runs import files
@@ -131,8 +153,21 @@ def predict(
         folder = failed_folder(folder, failed)
     if no_fallback and fallback is not None:
         raise InvalidInput("give --fallback or --no-fallback, not both", code="conflict")
-    gap: Fallback = OF_RUN if fallback is None else fallback
+    if no_churn and (churn is not None or previous is not None):
+        raise InvalidInput(
+            "--no-churn answers each row on its own: leave out --churn and --previous, or it",
+            code="conflict",
+        )
+    gap: OfRun = OF_RUN if fallback is None else fallback
+    most: OfRun = OF_RUN if churn is None else churn
     predictor = RunPredictor.from_folder(folder)
+    if previous is not None and churn is None and predictor.described.churn is None:
+        raise InvalidInput(
+            "--previous is the answer that the first row is held near: give --churn, which the run "
+            "was trained without",
+            code="missing-argument",
+        )
+    last = None if previous is None else predictor.read_last(previous)
     if history:
         table = predictor.described.read_history(data)
         window = predictor.described.window
@@ -146,9 +181,19 @@ def predict(
     else:
         piped = sys.stdin.buffer.read() if str(data) == STANDARD_INPUT else None
         table, before = read_table(data, piped), 0
-    asked = PredictionOptions(details, explain, refuse_outside, None if no_fallback else gap)
-    found = predictor.predict(table, asked, before=before)
+    asked = PredictionOptions(
+        details,
+        explain,
+        refuse_outside,
+        None if no_fallback else gap,
+        None if no_churn else most,
+    )
+    found = predictor.predict(table, asked, before=before, last=last)
+    if found.ignored:
+        print(f"warning: {found.ignored}", file=sys.stderr)
     for line in found.fallback.format_lines() if found.fallback is not None else ():
+        print(line, file=sys.stderr)
+    for line in found.changes.format_lines() if found.changes is not None else ():
         print(line, file=sys.stderr)
     drift = found.drift
     if drift["outside"]:

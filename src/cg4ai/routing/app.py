@@ -30,6 +30,7 @@ from cg4ai.data import Array
 from cg4ai.errors import InvalidInput, RunFolderError
 from cg4ai.guarantees import Strength, record_regions
 from cg4ai.report import SavedRun, Story, finite
+from cg4ai.routing.demands.priorities import with_priorities
 from cg4ai.routing.demands.scaling import FACTOR, REAL, format_notice, real_figures
 from cg4ai.routing.evaluate import (
     evaluate,
@@ -38,7 +39,12 @@ from cg4ai.routing.evaluate import (
     measure_rounding,
     plain_router,
 )
-from cg4ai.routing.network.description import Router, describe_instance, restore_instance
+from cg4ai.routing.network.description import (
+    PRIORITIES,
+    Router,
+    describe_instance,
+    restore_instance,
+)
 from cg4ai.routing.network.instance import Instance, instance, round_answers_of
 from cg4ai.routing.operate.answers import (
     FALLBACK,
@@ -47,6 +53,8 @@ from cg4ai.routing.operate.answers import (
     compute_stored_prices,
     get_known_prices,
 )
+from cg4ai.routing.operate.carried import measure_classes
+from cg4ai.routing.operate.churn import CHURN, ChurnLimit
 from cg4ai.routing.options import ALL, AUTO, CAPACITIES_AUTO, HISTORY
 from cg4ai.routing.pages.guarantees import is_ratio_kept
 from cg4ai.routing.pages.journal import CutJournal
@@ -158,7 +166,8 @@ class Routing:
     preparing = ""
     may_differ = (
         *("time_limit_s", "training_limit_s", "prune", "baseline", "demand_file"),
-        *("path_file", "traffic", "validation", "failures", "jobs", "fallback"),
+        *("path_file", "priority_file", "traffic", "validation", "failures", "jobs", "fallback"),
+        "churn",
         # whether the paths are others is seen from the paths
         *("path_choice", "max_hops", "max_latency"),
     )
@@ -169,7 +178,7 @@ class Routing:
         if settings.traffic is not None:
             return self._measured(settings, described)
         made = (
-            _granular(self.make_instance(settings), settings)
+            _finished(self.make_instance(settings), settings)
             if described is None
             else restore_instance(described)
         )
@@ -211,7 +220,7 @@ class Routing:
                 least=settings.min_demand,
                 scale_capacities=cast('float | Literal["auto"] | None', scale),
             )
-            made = _granular(made, settings)
+            made = _finished(made, settings)
         _check_failures(settings, made)
         refuse_too_large(made, settings)
         measured = MeasuredTraffic.from_traffic(made, earlier, later, whole=not settings.demands)
@@ -347,6 +356,8 @@ class Routing:
             )
             if asked.fallback is not None:
                 router.about[FALLBACK] = asked.fallback
+        if asked.churn is not None:
+            router.about[CHURN] = asked.churn
         written: dict[str, Any] = {}
         refused = False
         if run is not None and solved.proof is not None and solved.proof.status == "proven":
@@ -403,6 +414,8 @@ class Routing:
         if later is not None:
             if prepared.settings.baseline and review.begin_step("a plain network, to compare"):
                 later.judge(PLAIN, plain_router(task.problem, asked, result, review.deadline))
+            if asked.churn is not None and review.begin_step("successive answers under --churn"):
+                more[CHURN] = self._judge_changes(prepared, later, result.ensemble)
             self.compare_later(later, review)
             found = evaluate_further(made, result.ensemble, found, later.of_set)
             more["traffic"] = later.found
@@ -424,6 +437,8 @@ class Routing:
         if bound is not None and FALLBACK in about and asked.agent_scope == "all":
             gap = about[FALLBACK]
             summary[FALLBACK] = measure_fallback(made, result.ensemble, bound, gap, seed=asked.seed)
+        if made.priorities is not None:
+            summary[PRIORITIES] = measure_classes(made)
         if granular is not None:
             summary |= {"granularity": measure_rounding(granular, result.ensemble, asked.seed)}
             kept &= summary["granularity"]["worst_utilisation"] <= FEASIBLE
@@ -432,10 +447,29 @@ class Routing:
             if "cut_demands" in arrays:
                 record_cuts(made, result.ensemble, arrays["cut_demands"])
         kept &= summary["strength"] == asked.guarantee
+        if prepared.settings.churn is not None:  # without traffic nothing is measured of it
+            summary.setdefault(CHURN, {"bound": prepared.settings.churn})
+        kept &= summary.get(CHURN, {}).get("worst_utilisation", 0.0) <= FEASIBLE
         if prepared.ratio is not None:
             summary["ratio_asked"] = None if asked.ratio == AUTO else asked.ratio
             kept &= is_ratio_kept(summary)
         return _with_real_figures(made, summary, arrays, kept=kept)
+
+    def _judge_changes(
+        self, prepared: RoutingPreparation, later: LaterComparison, router: Ensemble
+    ) -> dict[str, Any]:
+        """What the bound on changes does to the answers for the later matrices."""
+        made, granular = prepared.instance, restore_granularity(prepared.instance, router)
+        assert prepared.settings.churn is not None
+        assert prepared.measured is not None
+        limit = ChurnLimit(made, prepared.settings.churn, made.granularity)
+        vectors = prepared.measured.later
+
+        def answer(some: slice) -> Array:
+            splits = router.predict(vectors[some], outside="ignore")
+            return splits if granular is None else granular.round_answers(vectors[some], splits)
+
+        return later.judge_changes(limit, answer)
 
     def _evaluate_history(
         self,
@@ -473,7 +507,8 @@ class Routing:
         if HISTORY in description:
             from cg4ai.routing.operate.history_router import restore_history_router
 
-            return restore_history_router(made, description[HISTORY], ensemble)
+            churn = _share(description.get(CHURN))
+            return restore_history_router(made, description[HISTORY], ensemble, churn)
         sizes = (len(made.demand_names), len(made.paths))
         if sizes != (ensemble.input_size, ensemble.output_size):
             raise RunFolderError(
@@ -485,7 +520,7 @@ class Routing:
         local = find_budgets(made, ensemble)
         agents = local is not None or settings.get("agent_scope", "all") != "all"
         gap, granular = _gap(description.get(FALLBACK)), restore_granularity(made, ensemble)
-        return Router(made, local, bound, agents, gap, granular)
+        return Router(made, local, bound, agents, gap, granular, _share(description.get(CHURN)))
 
     def story(self, summary: Mapping[str, Any], saved: SavedRun | None = None) -> Story:
         from cg4ai.routing.pages.report import make_routing_story
@@ -536,8 +571,11 @@ def _bound(made: Instance, prices: Any) -> LowerBound | None:
         ) from error
 
 
-def _granular(made: Instance, settings: RouteSettings) -> Instance:
-    return made if settings.granularity is None else round_answers_of(made, settings.granularity)
+def _finished(made: Instance, settings: RouteSettings) -> Instance:
+    """The instance with what is asked for of its answers."""
+    if settings.granularity is not None:
+        made = round_answers_of(made, settings.granularity)
+    return made if settings.priority_file is None else with_priorities(made, settings.priority_file)
 
 
 def _gap(value: Any) -> float | None:
@@ -545,6 +583,16 @@ def _gap(value: Any) -> float | None:
     if value is not None and (type(value) not in (int, float) or not value >= 0):
         raise RunFolderError(
             f"the run's fallback is {value!r:.80}, not a gap of at least 0: restore it from a copy"
+        )
+    return None if value is None else float(value)
+
+
+def _share(value: Any) -> float | None:
+    """The bound of changes; None: there is none."""
+    if value is not None and (type(value) not in (int, float) or not 0 <= value <= 1):
+        raise RunFolderError(
+            f"the run's bound of changes is {value!r:.80}, not a share from 0 to 1: restore it "
+            "from a copy"
         )
     return None if value is None else float(value)
 

@@ -36,6 +36,24 @@ def fallback_of(text: str) -> float | None:
     return _read_number_or_none(text, "fallback must be a gap of at least 0, such as 0.02, or none")
 
 
+def churn_of(text: str) -> float | None:
+    """The option --churn: a share, or none for answers that may change by any."""
+    return _read_number_or_none(text, "churn must be a share from 0 to 1, such as 0.05, or none")
+
+
+def churn_fault(bound: float, parts: int | None = None) -> str:
+    """What is wrong with a bound of changes of splits in multiples of 1/parts; empty if nothing."""
+    if not 0 <= bound <= 1:
+        return f"churn must be a share from 0 to 1 of each demand, such as 0.05, got {bound}"
+    if parts is None or bound == 0 or bound * parts >= 1 - 1e-9:
+        return ""
+    return (
+        f"churn {bound:g} is less than one part of granularity {parts}: ask for at least "
+        f"{1 / parts:.4g}, for 0 (no change unless a link would be overloaded), or for a finer "
+        "granularity"
+    )
+
+
 def _read_number_or_none(text: str, expected: str) -> float | None:
     if text.strip().lower() == "none":
         return None

@@ -22,6 +22,8 @@ from cg4ai.routing.options import (
     AUTO,
     CAPACITIES_AUTO,
     MOST_PARTS,
+    churn_fault,
+    churn_of,
     demands_of,
     factor_fault,
     factor_of,
@@ -197,6 +199,12 @@ class RouteSettings(Recipe):
         "Demands: a .csv (source,target,volume, or a matrix) or .demands; all of them.",
         metavar="FILE",
     )
+    priority_file: Path | None = setting(
+        None,
+        "Classes of demands: a .csv source,target,priority. Where not all can be carried, those of "
+        "priority 1 are, then those of 2; demands that are not named come last.",
+        metavar="FILE",
+    )
     path_file: Path | None = setting(
         None, "Paths to use: source,target,node;node;node, or JSON lists of nodes.", metavar="FILE"
     )
@@ -297,6 +305,15 @@ class RouteSettings(Recipe):
         most=MOST_PARTS,
         metavar="N",
     )
+    churn: float | None = setting(
+        None,
+        "Change the path of at most this share of each demand between two successive answers, and "
+        "of more only where a link would be overloaded; none: of any.",
+        least=0,
+        most=1,
+        read=churn_of,
+        metavar="SHARE|none",
+    )
     prune: float | None = setting(
         None,
         f"MLU to give up for fewer members; {USUAL_PRUNE} if not given.",
@@ -347,6 +364,8 @@ class RouteSettings(Recipe):
         faults += self._misplaced_traffic()
         faults += self._misplaced_ratio()
         faults += self._misplaced_granularity()
+        faults += self._misplaced_churn()
+        faults += self._misplaced_priorities()
         if self.single_model and self.guarantee == "certified":
             faults.append(
                 "single_model chooses by rows of the master, guarantee certified by proofs; ask "
@@ -492,6 +511,47 @@ class RouteSettings(Recipe):
             "granularity is kept by checking each answer at its own demands, or else by the "
             "constant split that a shield moves all demands to; no ratio is proven of rounded "
             f"splits: leave out {', '.join(wrong)}"
+        ]
+
+    def _misplaced_churn(self) -> list[str]:
+        """What an answer near the one before may not keep."""
+        if self.churn is None:
+            return []
+        others = {
+            f"agent_scope {self.agent_scope}": self.agent_scope != "all",
+            "ratio": self.ratio is not None,
+            "objective cost": self.objective == "cost",
+        }
+        wrong = [name for name, differs in others.items() if differs]
+        faults = []
+        if wrong:
+            faults.append(
+                "churn holds answers near the ones before, within the capacities: how far takes "
+                "all demands to know, and no ratio or path cost is kept on the way; leave out "
+                f"{', '.join(wrong)}, or churn"
+            )
+        if fault := churn_fault(self.churn, self.granularity):
+            faults.append(fault)
+        return faults
+
+    def _misplaced_priorities(self) -> list[str]:
+        """Priorities say what the fallback carries."""
+        if self.priority_file is None:
+            return []
+        others = {
+            "fallback none": self.fallback is None,
+            f"agent_scope {self.agent_scope}": self.agent_scope != "all",
+            "objective cost": self.objective == "cost",
+            "history": self.history is not None,
+            "granularity": self.granularity is not None,
+        }
+        wrong = [name for name, differs in others.items() if differs]
+        if not wrong:
+            return []
+        return [
+            "priority_file says what the fallback carries of demands that do not all fit, which "
+            "takes all of them to know and splits of any size: leave out "
+            f"{', '.join(wrong)}, or priority_file"
         ]
 
     def _misplaced_trees(self) -> list[str]:

@@ -147,8 +147,15 @@ class Polytope:
     @cached_property
     def _inside(self) -> _Inside:
         """The input of largest slack, all sides counted but those that have none anywhere."""
-        cube = self._cube
         from scipy import sparse
+
+        cube = self._cube
+        if self._is_one_signed and len(cube.rows):  # as far from the ends that ease all limits
+            slack = min(1.0, float((cube.room + 1).min()) / 2)
+            if slack > FLAT:
+                eased = np.where((cube.rows >= 0).all(axis=0), -1.0, 1.0)
+                point = self._from_cube((eased * (1 - slack))[None])[0]
+                return _Inside(point, np.zeros(len(cube.rows) + 2 * cube.size, bool))
 
         sides, ends = cube.sides(), cube.ends()
         soft, points = np.ones(len(ends), bool), [np.zeros(cube.size)]

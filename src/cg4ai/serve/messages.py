@@ -5,6 +5,7 @@ Nothing here knows a model: which columns there must be is said when predictions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cg4ai.apps.csv_tables import CsvTable, as_number
 from cg4ai.apps.json_tables import ROWS, json_table, kind_of, parse_json, refuse_unknown_keys
-from cg4ai.apps.predictions import OF_RUN, Fallback, PredictionOptions
+from cg4ai.apps.predictions import OF_RUN, OfRun, PredictionOptions
 from cg4ai.errors import InvalidInput, SolverFailure, out_of_memory
 from cg4ai.extras import import_optional
 from cg4ai.pages.page import POLICY
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 NAME = "the request"
 SWITCHES = ("details", "explain", "refuse_outside")
-FALLBACK, FAILED = "fallback", "failed"
-KEYS = (ROWS, *SWITCHES, FALLBACK, FAILED)
+FALLBACK, CHURN, FAILED = "fallback", "churn", "failed"
+KEYS = (ROWS, *SWITCHES, FALLBACK, CHURN, FAILED)
 MOST_FAILED = 100  # links of one failure
 
 
@@ -56,7 +57,7 @@ def question_of(body: bytes, limits: ServeLimits, *, explain: bool) -> Question:
     switches = {name: _switch(content.get(name, False), name) for name in SWITCHES}
     if explain:
         switches["explain"] = True
-    asked = PredictionOptions(**switches, fallback=_gap(content))
+    asked = PredictionOptions(**switches, fallback=_gap(content), churn=_churn(content))
     return Question(json_table(rows, Path(NAME)), asked, _links(content.get(FAILED)))
 
 
@@ -82,19 +83,25 @@ def _switch(value: Any, name: str) -> bool:
     return value
 
 
-def _gap(content: Mapping[str, Any]) -> Fallback:
+def _gap(content: Mapping[str, Any]) -> OfRun:
+    return _number(content, FALLBACK, "a gap of at least 0, such as 0.02", most=math.inf)
+
+
+def _churn(content: Mapping[str, Any]) -> OfRun:
+    return _number(content, CHURN, "a share from 0 to 1 of each demand, such as 0.05", most=1.0)
+
+
+def _number(content: Mapping[str, Any], key: str, expected: str, *, most: float) -> OfRun:
     """A number, which came as the text that it was written as; that of the run if not given."""
-    if FALLBACK not in content:
+    if key not in content:
         return OF_RUN
-    value = content[FALLBACK]
+    value = content[key]
     if value is None:
         return None
     number = as_number(value) if isinstance(value, str) else None
-    if number is None or number < 0:
+    if number is None or not 0 <= number <= most:
         raise InvalidInput(
-            f"{NAME}, key {FALLBACK!r} must be a gap of at least 0, such as 0.02, or null, got "
-            f"{_shown(value)}",
-            code="range",
+            f"{NAME}, key {key!r} must be {expected}, or null, got {_shown(value)}", code="range"
         )
     return number
 

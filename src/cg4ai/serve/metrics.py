@@ -95,6 +95,13 @@ class Metrics:
             ["origin"],
             **own,
         )
+        self._changes = made.Counter(
+            "cg4ai_changes",
+            "Answers of a router with bounded changes: free, limited or yielded (moved further so "
+            "that no link is overloaded).",
+            ["outcome"],
+            **own,
+        )
         self._reloads = made.Counter(
             "cg4ai_reloads", "Reloads: loaded, unchanged or failed.", ["outcome"], **own
         )
@@ -137,6 +144,11 @@ class Metrics:
             self._answers.labels("router").inc(count.router)
             self._answers.labels("improved").inc(count.improved)
             self._answers.labels("solved").inc(count.solved)
+        if (changes := found.changes) is not None:
+            held = changes.held
+            self._changes.labels("free").inc(changes.rows - held - changes.yielded)
+            self._changes.labels("limited").inc(held)
+            self._changes.labels("yielded").inc(changes.yielded)
 
     def record_run(self, card: ModelCard) -> None:
         """Say which run answers from now on; the rows before it say nothing of its region."""

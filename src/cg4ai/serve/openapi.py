@@ -62,6 +62,10 @@ def describe_predictions() -> dict[str, Any]:
                 "type": "object",
                 "description": "Of a router: how many answers are its own, improved or solved.",
             },
+            "churn": {
+                "type": "object",
+                "description": "Of a router with bounded changes: how far answers moved.",
+            },
             "drift": {
                 "type": "object",
                 "description": "Of a router, where rows lie outside its set: what they exceed.",
@@ -128,6 +132,13 @@ def _request() -> dict[str, Any]:
                 "minimum": 0,
                 "description": "Of a router: improve or solve rows whose proven gap is larger, and "
                 "solve those outside the set; null: neither. Without it the run decides.",
+            },
+            "churn": {
+                "type": ["number", "null"],
+                "minimum": 0,
+                "maximum": 1,
+                "description": "Of a router: the share of each demand that may change path from "
+                "one answer to the next; null: any. Without it the run decides.",
             },
         },
     }

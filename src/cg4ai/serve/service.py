@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cg4ai.apps.changes import LastAnswer
 from cg4ai.apps.csv_tables import CsvTable
 from cg4ai.apps.predictions import TIME, RunPredictor, read_digest
 from cg4ai.clock import Deadline
@@ -93,6 +94,7 @@ class WindowMemory:
     """
 
     def __init__(self) -> None:
+        self.last: LastAnswer | None = None  # from which the next one may move but little
         self._rows: CsvTable | None = None
         self._read: tuple[int, tuple[str, ...]] = (0, ())
 
@@ -225,11 +227,19 @@ class Service:
             model = predictor.digest
         table, before = self._window.extend(question.table, loaded)
         found = predictor.predict(
-            table, question.asked, count_moved=True, pause=pause, before=before
+            table,
+            question.asked,
+            count_moved=True,
+            pause=pause,
+            before=before,
+            last=self._window.last,
         )
+        # the rows of before have only the columns that are read
+        found = replace(found, ignored=predictor.note_ignored(question.table))
         pause()
         text = found.as_json(model)
         self._window.keep(table, loaded)
+        self._window.last = found.last
         self.metrics.count_rows(found)
         return text.encode()
 

@@ -120,6 +120,14 @@ class LinearProgram:
         basis.valid, basis.alien = True, False
         _check(self._highs.setBasis(basis), "setBasis")
 
+    def begin_with(self, columns: IntArray, rows: IntArray) -> None:
+        """Start from the basis of these columns, with as many rows at their bounds."""
+        lower, free = int(highspy.HighsBasisStatus.kLower), int(highspy.HighsBasisStatus.kNonbasic)
+        of_columns = np.full(self._highs.getNumCol(), lower)
+        of_rows = np.full(self._highs.getNumRow(), BASIC)
+        of_columns[columns], of_rows[rows] = BASIC, free
+        self.set_basis(of_columns, of_rows)
+
     def restart_from(self, columns: IntArray, rows: IntArray) -> None:
         """Forget all runs, so that the next one depends on this basis and not on those before."""
         _check(self._highs.clearSolver(), "clearSolver")

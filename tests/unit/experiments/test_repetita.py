@@ -50,10 +50,16 @@ def test_three_of_five_are_learned_from_and_rows_are_kept(
     assert row["level"] <= 1
     assert (row["judged"], row["inside"], row["demands"]) == (2, 2, 2)
     assert 1 - 1e-6 <= row["mean ratio"] <= row["worst ratio"] < 1.5
-    monkeypatch.setattr(repetita, "run_alone", None)  # nothing is run again
-    assert repetita.measure_networks(tmp_path, ["fits"], out, QUICK, tell=print) == [row]
+    with monkeypatch.context() as kept:
+        kept.setattr(repetita, "run_alone", None)  # nothing is run again
+        assert repetita.measure_networks(tmp_path, ["fits"], out, QUICK, tell=print) == [row]
     assert "fits" in (out / "repetita.md").read_text()
     assert (out / "repetita.png").is_file()
+    (alone,) = repetita.measure_networks(
+        tmp_path, ["fits"], tmp_path / "paths", QUICK, train=False, tell=print
+    )
+    assert "guaranteed" not in alone
+    assert alone["mean ratio"] == pytest.approx(1, abs=1e-6)
     near = row["within 1.05"]
     assert repetita.summarise([row]).startswith(f"{near} of 2 matrices")
 

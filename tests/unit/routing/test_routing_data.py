@@ -20,6 +20,7 @@ from cg4ai.routing import CONFIGURATIONS, Instance, Utilisation, instance, list_
 from cg4ai.routing.app import APPLICATION
 from cg4ai.routing.network.description import Router, describe_instance, restore_instance
 from cg4ai.routing.network.instance import shortest_paths
+from cg4ai.routing.network.simple_paths import SimplePaths
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.runs.folder import Run
 from raising import raises
@@ -99,6 +100,12 @@ def test_every_sndlib_network_builds() -> None:
         assert built.find_optimal(built.demand_max).mlu == pytest.approx(0.99)
 
 
+def known(graph: networkx.DiGraph) -> SimplePaths:
+    ends = np.array(list(graph.edges), np.int64).reshape(-1, 2)
+    lengths = np.array([length for *_, length in graph.edges(data="length")], np.float64)
+    return SimplePaths(ends, lengths, len(graph))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(3, 7).flatmap(
@@ -125,16 +132,17 @@ def test_shortest_paths_equal_sorting_all_simple_paths(
         graph.add_edge(a, b, length=length)
     every = networkx.all_simple_paths(graph, 0, size - 1)
     keyed = sorted((round(networkx.path_weight(graph, p, "length"), 6), tuple(p)) for p in every)
-    assert shortest_paths(graph, 0, size - 1, count) == [path for _, path in keyed[:count]]
+    assert shortest_paths(known(graph), 0, size - 1, count) == [p for _, p in keyed[:count]]
 
 
-def test_many_tied_paths_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    grid = networkx.convert_node_labels_to_integers(networkx.grid_2d_graph(9, 9).to_directed())
+def test_tied_paths_are_in_order_however_many_there_are() -> None:
+    grid = networkx.convert_node_labels_to_integers(networkx.grid_2d_graph(30, 30).to_directed())
     networkx.set_edge_attributes(grid, 1.0, "length")
-    monkeypatch.setattr("cg4ai.routing.network.instance.TIED_PATHS", 20)
-    found = shortest_paths(grid, 0, 80, 3)
-    assert len(set(found)) == 3
-    assert all(len(path) == 17 for path in found)
+    found = shortest_paths(known(grid), 0, 899, 3)  # of more than 10^16
+    along, down = tuple(range(29)), tuple(range(59, 900, 30))
+    assert found[0] == (*along, 29, *down)
+    assert found == sorted(found)
+    assert all(len(set(path)) == 59 for path in found)
 
 
 def test_load_sets_the_corner() -> None:

@@ -28,7 +28,7 @@ from cg4ai.routing.demands.measured import measured_instance
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.operate.history_router import HistoryRouter, restore_history_router
 from cg4ai.routing.operate.later_history import invent_windows
-from cg4ai.routing.pages.judged_traffic import DOTE, OF_MEAN, OURS
+from cg4ai.routing.pages.judged_traffic import DOTE, LIMITED, OF_MEAN, OURS
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.history_problem import (
     TailUtilisation,
@@ -290,6 +290,7 @@ def finished(
         rounds=1,
         baseline=True,
         threads=1,
+        churn=0.01,
     )
     outcome = perform(Routing(), asked, out=folder / "run")
     assert outcome.evaluation is not None
@@ -305,6 +306,11 @@ def test_a_run_is_judged_beside_what_knows_as_little(finished: Path) -> None:
     assert all(row["mean"] >= 1 - 1e-9 for row in found.values())
     assert summary["history"]["length"] == LENGTH
     assert summary["worst_utilisation"] <= 1 + 1e-9
+    changes = summary["churn"]
+    assert 0 < changes["held"] + changes["yielded"] <= 1
+    assert changes["mean_moved"] < changes["mean_moved_without"]
+    assert changes["worst_utilisation"] <= 1 + 1e-9
+    assert f"{OURS}, {LIMITED} 1 %" in found
 
 
 def test_ratios_are_of_windows_alone(finished: Path) -> None:
@@ -348,6 +354,7 @@ def test_files_of_traffic_are_answered_after_each_window(finished: Path, tmp_pat
     data = write_traffic(tmp_path, traffic(8))
     out = tmp_path / "splits.json"
     arguments = ["predict", str(finished), str(data), "--history", "--details", "--format", "json"]
+    arguments += ["--no-churn"]
     assert main([*arguments, "--output", str(out)]) == 0
     rows = json.loads(out.read_text())["rows"]
     assert [row[AFTER] for row in rows] == ["2", "3", "4", "5", "6", "7"]
@@ -370,7 +377,7 @@ def test_rows_before_a_whole_window_have_the_fixed_split(finished: Path, tmp_pat
     described = predictor.described
     assert isinstance(described, HistoryRouter)
     table = table_of(described, 5, tmp_path)
-    found = predictor.predict(table, PredictionOptions(explain=True))
+    found = predictor.predict(table, PredictionOptions(explain=True, churn=None))
     names = described.interface().outputs
     splits = np.array([[row[name] for name in names] for row in found.rows])
     assert [row[WINDOW] for row in found.rows] == [1, 2, 3, 3, 3]
@@ -379,6 +386,20 @@ def test_rows_before_a_whole_window_have_the_fixed_split(finished: Path, tmp_pat
     assert "2 of 5 rows" in found.note
     with raises(InvalidInput, "unsupported"):
         predictor.predict(table, PredictionOptions(fallback=0.1))
+
+
+def test_successive_splits_change_little_and_fit_the_whole_set(
+    finished: Path, tmp_path: Path
+) -> None:
+    predictor = RunPredictor.from_folder(finished)
+    described = predictor.described
+    assert isinstance(described, HistoryRouter)
+    rows = predictor.predict(table_of(described, 12, tmp_path), PredictionOptions()).rows
+    splits = np.array([[row[name] for name in described.interface().outputs] for row in rows])
+    changes = np.add.reduceat(np.abs(np.diff(splits, axis=0)), described.instance.starts, axis=1)
+    yielded = np.array([row["yielded"] for row in rows[1:]])
+    assert changes[~yielded].max() / 2 <= 0.01 + 1e-9
+    assert max(largest_load(described.instance, split) for split in splits) <= 1 + 1e-9
 
 
 def table_of(described: HistoryRouter, count: int, folder: Path) -> Any:

@@ -452,6 +452,7 @@ def test_runs_that_did_not_keep_their_factor_say_so(done: RunOutcome[RoutingPrep
 
 def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> None:
     asked = settings(tmp_path, split="40", headroom=0.5, cover=0.5, first_steps=20, later_steps=5)
+    asked = replace(asked, churn=0.01)
     with raises(UnroutableError, "infeasible", "scale_capacities"):
         Routing().prepare(replace(asked, headroom=1.25, cover=1.0), None)
     outcome = perform(Routing(), asked, out=tmp_path / "run")
@@ -462,6 +463,11 @@ def test_a_run_on_real_capacities_says_nothing_of_factors(tmp_path: Path) -> Non
     text = render_text(make_routing_story(outcome.summary), verbose=True)
     assert "Demands are in the units of the traffic; capacities are as given." in text
     assert "real" not in text
+    assert "Changes of at most 1 % of each demand between successive answers" in text
+    changes = outcome.summary["churn"]
+    assert changes["matrices"] == outcome.summary["traffic"]["later"]
+    assert changes["worst_utilisation"] <= 1 + 1e-9
+    assert changes["mean_moved"] <= changes["mean_moved_without"]
     demands = dict(zip(made.demand_names, made.region.middle.tolist(), strict=True))
     (row,) = (
         RunPredictor.from_folder(tmp_path / "run")

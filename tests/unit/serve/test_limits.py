@@ -58,7 +58,7 @@ class Stuck:
     free: threading.Event = field(default_factory=threading.Event)
     begun: int = 0
 
-    def __call__(self, table: Any, outside: Any, missed: Any = ()) -> str:
+    def __call__(self, table: Any, outside: Any, missed: Any = (), note: str = "") -> str:
         self.begun += 1
         assert self.free.wait(60)
         return ""

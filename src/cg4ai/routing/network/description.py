@@ -23,6 +23,8 @@ from cg4ai.apps import (
     Excess,
     InputColumn,
     Interface,
+    LastAnswer,
+    LimitedOutputs,
     Proposition,
     Rule,
     Signature,
@@ -36,6 +38,8 @@ from cg4ai.routing.network.instance import Instance, PathSource
 from cg4ai.routing.network.network import Position
 from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.operate.answers import LowerBound, improve_answers
+from cg4ai.routing.operate.carried import CarryingProgram
+from cg4ai.routing.operate.churn import ChurnLimit
 from cg4ai.routing.options import MOST_PARTS
 from cg4ai.routing.settings import Recipe
 from cg4ai.routing.train.agents import BudgetShields
@@ -46,6 +50,7 @@ from cg4ai.routing.train.utilisation import Utilisation
 from cg4ai.rules import Ball, Linear, region_of
 
 GRANULARITY = "granularity"  # in a description: answers are splits in multiples of 1/N
+PRIORITIES = "priorities"  # in a description: the class of each demand, 1 is kept first
 
 
 def describe_instance(made: Instance) -> dict[str, Any]:
@@ -72,6 +77,7 @@ def describe_instance(made: Instance) -> dict[str, Any]:
         ),
         **({} if made.all_arcs is None else {ALL_ARCS: [list(arc) for arc in made.all_arcs]}),
         **({} if made.granularity is None else {GRANULARITY: made.granularity}),
+        **({} if made.priorities is None else {PRIORITIES: list(made.priorities)}),
         **({} if made.path_source is None else {PATH_SOURCE: _describe_source(made.path_source)}),
     }
 
@@ -127,11 +133,14 @@ def restore_instance(description: Mapping[str, Any], *, from_traffic: bool = Fal
             all_arcs=_all_arcs(description.get(ALL_ARCS)),
             path_source=_source(description.get(PATH_SOURCE) if ALL_ARCS in description else None),
             granularity=_granularity(description.get(GRANULARITY)),
+            priorities=_priorities(description.get(PRIORITIES), len(largest)),
         )
         _check_sizes(made)
         written = {k: v for k, v in describe_instance(made).items() if k not in ("scale", "load")}
         links = (ALL_ARCS, PATH_SOURCE) if ALL_ARCS in description else ()
-        runs.refuse_other(description, written, ("demand_set", POSITIONS, GRANULARITY, *links))
+        runs.refuse_other(
+            description, written, ("demand_set", POSITIONS, GRANULARITY, PRIORITIES, *links)
+        )
         return made
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise RunFolderError(
@@ -182,6 +191,14 @@ def _granularity(value: Any) -> int | None:
     if type(value) is not int or not 1 <= value <= MOST_PARTS:
         raise ValueError(f"{GRANULARITY} must be a whole number from 1 to {MOST_PARTS}")
     return value
+
+
+def _priorities(record: Any, demands: int) -> tuple[int, ...] | None:
+    if record is None:
+        return None
+    if len(record) != demands or not all(type(one) is int and one >= 1 for one in record):
+        raise ValueError(f"{PRIORITIES} must be a whole number of at least 1 for each demand")
+    return tuple(record)
 
 
 def _all_arcs(record: Sequence[Sequence[str]] | None) -> tuple[tuple[str, str], ...] | None:
@@ -258,7 +275,8 @@ class Router(TrainedDefaults):
     `local`: the budgets that agents' shields keep, if it consists of such agents. `bound`: what
     the optimum is at least, by the prices of links that the run has stored. `agents`: whether nodes
     split demands by themselves. `gap`: that of the fallback that the run was trained with.
-    `granular`: how answers are rounded, if they are.
+    `granular`: how answers are rounded, if they are. `bound_of_changes`: the share of each demand
+    that may change path between successive answers; None: all of it.
     """
 
     instance: Instance
@@ -267,6 +285,7 @@ class Router(TrainedDefaults):
     agents: bool = False
     gap: float | None = None
     granular: Granularity | None = None
+    bound_of_changes: float | None = None
 
     @property
     def fallback(self) -> float | None:
@@ -284,10 +303,17 @@ class Router(TrainedDefaults):
     def export_note(self) -> str:
         """What `cg4ai predict` does to the splits of the model."""
         parts = "" if self.granular is None else f"multiples of 1/{self.granular.parts}"
-        missing = [*filter(None, ["the fallback" if self.fallback is not None else "", parts])]
+        held = "" if self.churn is None else "the bound on changes"
+        fallback = "the fallback" if self.fallback is not None else ""
+        missing = [*filter(None, [fallback, parts, held])]
         if not missing:
             return ""
         return f"the model is the router alone, without {' and '.join(missing)} of cg4ai predict"
+
+    @cached_property
+    def _carrying(self) -> CarryingProgram:
+        """What solves answers that the network cannot carry in whole, made once."""
+        return CarryingProgram(self.instance)
 
     @cached_property
     def _program(self) -> SplitProgram:
@@ -351,7 +377,7 @@ class Router(TrainedDefaults):
                 code="unsupported",
             )
         finite = fallback < np.inf
-        return improve_answers(
+        found = improve_answers(
             self.instance,
             inputs,
             outputs,
@@ -361,10 +387,42 @@ class Router(TrainedDefaults):
             program=self._program if finite else None,
             finish=None if self.granular is None else self.granular.round_answers,
         )
+        if self.instance.priorities is None or not finite:
+            return found
+        return self._carrying.keep_first(inputs, found)
 
     def finish_outputs(self, inputs: Array, outputs: Array) -> Array:
         """Splits (n, P) as they are answered: rounded, where answers are."""
         return outputs if self.granular is None else self.granular.round_answers(inputs, outputs)
+
+    @property
+    def churn(self) -> float | None:
+        return self.bound_of_changes
+
+    def limit_changes(
+        self,
+        inputs: Array,
+        outputs: Array,
+        last: LastAnswer | None,
+        *,
+        churn: float,
+        known: Sequence[Answers] = (),
+    ) -> LimitedOutputs:
+        """Splits (n, P) for successive demands, each held near the one before.
+
+        Where priorities say what is carried, the new split is taken at once.
+        """
+        if self.agents:
+            raise InvalidInput(
+                "how far an answer may move takes all demands to know, and an agent knows only "
+                "some; leave out churn, or train with --agent-scope all",
+                code="unsupported",
+            )
+        parts = None if self.granular is None else self.granular.parts
+        limit = ChurnLimit(self.instance, churn, parts)
+        whole = self.instance.priorities is None or not known
+        free = None if whole else np.concatenate([part.overloaded for part in known])
+        return limit.limit(inputs, outputs, last, names=tuple(self._shares), free=free)
 
     def inputs(self, table: CsvTable) -> Array:
         names = self.instance.demand_names

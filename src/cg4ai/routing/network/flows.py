@@ -20,7 +20,7 @@ from cg4ai.clock import Deadline
 from cg4ai.data import Array, IntArray
 from cg4ai.routing.network.path_files import Nodes
 from cg4ai.routing.network.path_search import Graph, ShortestPaths
-from cg4ai.routing.train.optimal import routing_program, solve_program
+from cg4ai.routing.train.optimal import routing_program, solve_program, start_from_paths
 
 CLOSE = 1e-6  # of the optimum: what is proven up to this share is not improved further
 # Prices are raised by this share of their mean, so that of paths that cost alike the one of fewest
@@ -77,6 +77,9 @@ class NetworkFlows:
         self._upper = np.zeros(demands + links)
         self.program = routing_program(np.ones(1), matrix, self._lower, self._upper)
         self.add(first)
+        if len(first) == demands:
+            full = int((used / graph.capacity).argmax())
+            start_from_paths(self.program, 1 + np.arange(demands), level=0, arc=full)
 
     @property
     def demand(self) -> IntArray:
@@ -152,10 +155,12 @@ class NetworkFlows:
 
     def _solve(self, vector: Array, scale: float, best: Array) -> BestRouting:
         demands, factor = len(self.pairs), scale * self.unit
-        self._lower[:demands] = self._upper[:demands] = vector
-        self.program.change_row_bounds(self._lower, self._upper)
-        # one vector takes little time: those who solve many look at the clock between them
-        solve_program(self.program, deadline=Deadline())
+        if not np.array_equal(vector, self._lower[:demands]):
+            self._lower[:demands] = self._upper[:demands] = vector
+            self.program.change_row_bounds(self._lower, self._upper)
+        # one vector takes little time: those who solve many look at the clock between them.
+        # With new columns a basis keeps all rows, and after other demands few are broken
+        solve_program(self.program, deadline=Deadline(), primal=True)
         self.work += len(self.paths) + len(self._lower)
         answer = self.program.solution()
         return BestRouting(
@@ -172,13 +177,14 @@ class NetworkFlows:
         lengths = raised / self.graph.capacity
         shortest = ShortestPaths(self.graph, self.pairs, lengths)
         each = self.largest / self.unit
-        bound, new = 0.0, list[tuple[int, Nodes]]()
-        for demand in np.flatnonzero(vector > 0).tolist():
-            pays = float(found.paid[demand] / each[demand])
-            path = shortest.find_path(demand, below=pays)
-            length = pays  # no path within the limits is shorter
+        pays = found.paid / each
+        length = np.minimum(shortest.distances, pays)  # no path within the limits is shorter
+        new = list[tuple[int, Nodes]]()
+        for demand in np.flatnonzero((vector > 0) & (shortest.distances < pays)).tolist():
+            path = shortest.find_path(demand, below=float(pays[demand]))
             if path is not None:
-                length = float(lengths[self.graph.get_arcs(path)].sum())
                 new.append((demand, path))
-            bound += vector[demand] * each[demand] * length
-        return float(bound / raised.sum()), new
+            if self.graph.limits:
+                own = [] if path is None else self.graph.get_arcs(path)
+                length[demand] = pays[demand] if path is None else float(lengths[own].sum())
+        return float((vector * each * length).sum() / raised.sum()), new

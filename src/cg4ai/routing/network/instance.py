@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cg4ai import clock
-from cg4ai.apps import import_optional
 from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.demands.sets import (
@@ -34,6 +33,7 @@ from cg4ai.routing.network.path_files import Nodes, read_paths
 from cg4ai.routing.network.path_search import Graph, PathLimits
 from cg4ai.routing.network.readers import read_demands, read_links, read_native, read_xml
 from cg4ai.routing.network.repetita import read_repetita
+from cg4ai.routing.network.simple_paths import SimplePaths
 from cg4ai.routing.network.sndlib import load_by_name
 from cg4ai.routing.train import optimal as linear_programs
 from cg4ai.rules import Box
@@ -70,8 +70,6 @@ CONFIGURATIONS: tuple[tuple[str, int, int], ...] = tuple(
     for size in sizes.split()
 )
 
-# Beyond this many paths of one length, the smallest of those seen so far must do.
-TIED_PATHS = 2000
 USUAL_DEMANDS = 5
 FAR_APART = 1e6  # further apart, the solver's tolerances are larger than the loads
 
@@ -112,6 +110,7 @@ class Instance:
     (longitude, latitude) or of a drawing, are for pictures; None: not all are known. `all_arcs`
     are those of the network, on a path or not, and `path_source` says how paths were chosen among
     them; None: not known. `granularity`: of answers, whose shares are multiples of 1/N; None: any.
+    `priorities` of the demands, 1 is kept first; None: all alike.
     """
 
     name: str
@@ -132,6 +131,7 @@ class Instance:
     all_arcs: tuple[tuple[str, str], ...] | None = None
     path_source: PathSource | None = None
     granularity: int | None = None
+    priorities: tuple[int, ...] | None = None
 
     @cached_property
     def region(self) -> DemandSet:
@@ -299,7 +299,7 @@ def restrict_to_set(
     made = replace(unscaled, demand_max=np.asarray(largest), demand_set=region)
     # capacities that no one stated have no unit, and demands are scaled in any case
     scalable = load is not None and bool(np.all(made.capacity == 1.0))
-    most = float(linear_programs.utilisation_per_share(made).max())
+    most = float(linear_programs.make_loads(made).max())
     if scalable and most > FAR_APART:
         return _smaller(unscaled, region, most, load)
     _check_units(made.name, most)
@@ -544,34 +544,16 @@ def _found_paths(
     network: Network, pairs: list[tuple[int, int]], count: int
 ) -> list[list[tuple[int, ...]]]:
     """The shortest simple paths between each pair of nodes."""
-    networkx = import_optional("networkx")
-    graph: Any = networkx.DiGraph()
-    graph.add_nodes_from(range(len(network.nodes)))
-    graph.add_weighted_edges_from(
-        ((*ends, arc.length) for ends, arc in network.arcs.items()), weight="length"
-    )
-    found = []
+    graph = Graph.from_network(network)
+    found: list[list[Nodes]] = [[] for _ in pairs]
+    in_order = sorted(range(len(pairs)), key=lambda number: pairs[number][1])  # by target
     with clock.review().stage(f"shortest paths of {len(pairs):,} demands", needed=True) as stage:
-        for number, pair in enumerate(pairs):
-            stage.is_in_time(number, len(pairs))
-            found.append(shortest_paths(graph, *pair, count))
+        for done, number in enumerate(in_order):
+            stage.is_in_time(done, len(pairs))
+            found[number] = shortest_paths(graph.simple_paths, *pairs[number], count)
     return found
 
 
-def shortest_paths(graph: Any, source: int, target: int, count: int) -> list[tuple[int, ...]]:
+def shortest_paths(known: SimplePaths, source: int, target: int, count: int) -> list[Nodes]:
     """The `count` shortest simple paths; lengths equal to 6 decimals are ordered by node tuple."""
-    networkx = import_optional("networkx")
-    found: list[tuple[float, tuple[int, ...]]] = []
-    try:
-        for nodes in networkx.shortest_simple_paths(graph, source, target, weight="length"):
-            length = sum(graph[a][b]["length"] for a, b in pairwise(nodes))
-            # Paths come in order of length, so one that is clearly longer than the last one
-            # wanted ends the search, and not before: a tied one may come first by its nodes.
-            if len(found) >= count and length > sorted(found)[count - 1][0] + 1e-6:
-                break
-            found.append((round(length, 6), tuple(nodes)))
-            if len(found) >= count + TIED_PATHS:
-                break
-    except networkx.NetworkXNoPath:
-        return []
-    return [nodes for _, nodes in sorted(found)[:count]]
+    return list(islice(known.iterate(source, target), count))

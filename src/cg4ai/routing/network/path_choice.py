@@ -37,6 +37,7 @@ NAMED = 5  # demands that a note names
 MOST_VECTORS, LEAST_VECTORS, VECTORS_EACH = 140, 40, 12_000
 # the share of each mix; the others are uniform, or of the traffic
 MIX_SHARES: dict[Mix, float] = {"sparse": 0.05, "lognormal": 0.1, "gravity": 0.1, "corner": 0.1}
+VARIED = 1.0  # spread of the logarithms of factors by which few measured vectors are varied
 LEVEL_WEIGHT = 0.5  # of the level at the worst case, beside a mean of weight one
 MOST_WORK = 2_000_000  # columns and rows of the programs by which paths are chosen
 ROUNDS, SPARING, SPARED, SPARING_GROWTH = 8, 0.3, 0.02, 1.3
@@ -141,14 +142,25 @@ def _draw_vectors(
     if earlier is None:
         typical.append(drawn.draw("uniform", left, made).numpy())
     else:
-        sent = earlier[earlier.any(axis=1)]
-        rows = np.unique(np.linspace(0, len(sent) - 1, min(left, len(sent))).round())
-        typical.append(sent[rows.astype(np.int64)])
+        typical.append(_vary(earlier[earlier.any(axis=1)], left))
     if isinstance(region, Box):
         worst = region.upper[None]
     else:
         worst = drawn.draw("corner", max(1, count // 8), made).numpy()
     return SampleVectors(np.concatenate(typical) / largest, worst / largest)
+
+
+def _vary(sent: Array, count: int) -> Array:
+    """(count, D): measured vectors, evenly over time; where they are few, varied ones beside.
+
+    Paths that suit three vectors alone may be bad ones for the fourth.
+    """
+    rows = np.unique(np.linspace(0, len(sent) - 1, min(count, len(sent))).round())
+    made = np.random.default_rng(derive_seed(0, 2, "vectors of paths"))
+    more = sent[made.integers(len(sent), size=count - len(rows))]
+    return np.concatenate(
+        [sent[rows.astype(np.int64)], more * np.exp(VARIED * made.normal(size=more.shape))]
+    )
 
 
 def generate_paths(
@@ -211,8 +223,9 @@ class _Selection:
     ) -> None:
         self.flows, self.shares, self.weights, self.number = flows, shares, weights, number
         self.demand, self.loads = flows.demand, flows.make_loads()
-        paths, size = len(self.demand), len(flows.pairs)
-        self.blocks = [np.flatnonzero(self.demand == demand) for demand in range(size)]
+        paths = len(self.demand)
+        order, counts = np.argsort(self.demand, kind="stable"), np.bincount(self.demand)
+        self.blocks = np.split(order, np.cumsum(counts)[:-1])
         self.carried = np.array([np.pad(one.flows, (0, paths - len(one.flows))) for one in best])
         self.best = np.array([one.mlu for one in best])  # at least what any choice has
         self.total = np.maximum(weights @ shares, 1e-300)  # (D,)

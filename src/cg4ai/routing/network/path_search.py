@@ -17,6 +17,7 @@ from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput
 from cg4ai.routing.network.network import Network
 from cg4ai.routing.network.path_files import Nodes
+from cg4ai.routing.network.simple_paths import SimplePaths
 
 ROUNDING = 1e-9  # of a limit on latency
 MOST_FIRST_PATHS = 500  # of a demand, for each of which a second one without common links is sought
@@ -96,6 +97,11 @@ class Graph:
             found[source].append((arc, target))
         return found
 
+    @cached_property
+    def simple_paths(self) -> SimplePaths:
+        """All of them, by length."""
+        return SimplePaths(self.ends, self.length, len(self.nodes))
+
     def get_arcs(self, nodes: Nodes) -> list[int]:
         return [self.position[hop] for hop in pairwise(nodes)]
 
@@ -152,10 +158,15 @@ class ShortestPaths:
             graph.make_matrix(lengths), indices=sources, return_predecessors=True
         )
 
+    @cached_property
+    def distances(self) -> Array:
+        """(D,): of the shortest paths without regard to limits: none that keeps them is shorter."""
+        rows = [self._row[source] for source, _ in self.pairs]
+        return np.asarray(self._far[rows, [target for _, target in self.pairs]])
+
     def get_distance(self, demand: int) -> float:
-        """Of the shortest path without regard to limits: no path that keeps them is shorter."""
-        source, target = self.pairs[demand]
-        return float(self._far[self._row[source], target])
+        """That of one demand."""
+        return float(self.distances[demand])
 
     def find_path(self, demand: int, below: float = np.inf) -> Nodes | None:
         """The shortest path within the limits; None where none is shorter than `below`."""
@@ -184,7 +195,12 @@ def find_path_within(
 
 
 def iterate_paths(graph: Graph, source: int, target: int) -> Iterator[Nodes]:
-    """All simple paths that keep the limits, by length, equal ones by links and nodes."""
+    """All simple paths that keep the limits, by length.
+
+    Without limits equal ones are in the order of their nodes, else by links first.
+    """
+    if not graph.limits:
+        return graph.simple_paths.iterate(source, target)
     return _search(graph, source, target, graph.length, below=np.inf, dominated=False)
 
 

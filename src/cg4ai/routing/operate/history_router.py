@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from cg4ai.apps import (
     Answers,
     CsvTable,
     Interface,
+    LastAnswer,
+    LimitedOutputs,
     Proposition,
     Rule,
     Signature,
@@ -29,13 +31,16 @@ from cg4ai.routing.demands.history import SUMMARIES, summarise
 from cg4ai.routing.demands.scaling import format_scaling_suffix
 from cg4ai.routing.network.description import Router, describe_scaling, format_title
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.operate.churn import ChurnLimit
 from cg4ai.routing.train.history_problem import capacity_of_splits, load_at_corner
 from cg4ai.rules import Linear
 
 PARTS = ("last", "mean of the last three", "mean", "spread")  # of a summary of a window
 
 
-def restore_history_router(made: Instance, record: Any, ensemble: Ensemble) -> HistoryRouter:
+def restore_history_router(
+    made: Instance, record: Any, ensemble: Ensemble, churn: float | None = None
+) -> HistoryRouter:
     """What a run's description says of it, or an error if that is damaged."""
     length = record.get("length") if isinstance(record, Mapping) else None
     if type(length) is not int or length < 1:
@@ -59,7 +64,7 @@ def restore_history_router(made: Instance, record: Any, ensemble: Ensemble) -> H
             code="altered",
         )
     fixed = shields[0].anchor.outputs(torch.zeros(1, sizes[0], dtype=torch.float64))
-    return HistoryRouter(made, length, fixed[0, 0].cpu().numpy())
+    return HistoryRouter(made, length, fixed[0, 0].cpu().numpy(), churn)
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,13 @@ class HistoryRouter(TrainedDefaults):
 
     A row has the last `length` matrices up to its own as its window. Where there are fewer, the
     earliest stands in for those before it, and the answer is the split `fixed` (P,), which fits the
-    whole set.
+    whole set. `bound_of_changes` is as of `Router`.
     """
 
     instance: Instance
     length: int
     fixed: Array
+    bound_of_changes: float | None = None
     _router: Router = field(init=False, repr=False)  # of the same network: names of columns
 
     def __post_init__(self) -> None:
@@ -111,6 +117,31 @@ class HistoryRouter(TrainedDefaults):
             )
         return None
 
+    @property
+    def export_note(self) -> str:
+        if self.churn is None:
+            return ""
+        return "the model is the router alone, without the bound on changes of cg4ai predict"
+
+    @property
+    def churn(self) -> float | None:
+        return self.bound_of_changes
+
+    def limit_changes(
+        self,
+        inputs: Array,
+        outputs: Array,
+        last: LastAnswer | None,
+        *,
+        churn: float,
+        known: Sequence[Answers] = (),
+    ) -> LimitedOutputs:
+        """Splits (n, P), each held near the one before, and all of them fit the whole set."""
+        made = self.instance
+        limit = ChurnLimit(made, churn, corner=made.demand_max)
+        recent = inputs[:, : len(made.demand_max)]
+        return limit.limit(recent, outputs, last, names=tuple(self._router.paths))
+
     def interface(self) -> Interface:
         known = self._router.interface()
         made = self.instance
@@ -144,6 +175,13 @@ class HistoryRouter(TrainedDefaults):
         The splits fit the whole set in any case.
         """
         return np.asarray(~self.instance.region.covers(inputs[:, : len(self.instance.demand_max)]))
+
+    @property
+    def outside_note(self) -> str:
+        return (
+            "every split fits all vectors of the set, and the next matrix may lie outside it as "
+            "this one does, where nothing is guaranteed"
+        )
 
     def predictions(
         self, inputs: Array, outputs: Array, *, details: bool

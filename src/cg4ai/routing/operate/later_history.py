@@ -24,6 +24,7 @@ from cg4ai.routing.demands.history import MeasuredHistory, make_windows
 from cg4ai.routing.demands.measured import MeasuredTraffic
 from cg4ai.routing.evaluate import conclude_evaluation, count_trained_groups, describe_run
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.operate.churn import CHURN, ChurnLimit
 from cg4ai.routing.operate.later_traffic import LaterComparison
 from cg4ai.routing.options import HISTORY
 from cg4ai.routing.pages.judged_traffic import DOTE, FIXED, OURS
@@ -57,6 +58,11 @@ def evaluate_history(
     features = history.later_features[later.at]
     given = router.evaluate(features)
     later.judge_splits(OURS, given.outputs)
+    changes = {}
+    if settings.churn is not None and review.begin_step("successive answers under --churn"):
+        limit = ChurnLimit(instance, settings.churn, corner=instance.demand_max)
+        every = history.later_features
+        changes = {CHURN: later.judge_changes(limit, lambda some: router.predict(every[some]))}
     fixed = problem.start[0][0].outputs(torch.as_tensor(features))[0].cpu().numpy()
     later.judge_splits(FIXED, fixed)
     if settings.baseline and review.begin_step("a plain network on the window, to compare"):
@@ -90,6 +96,7 @@ def evaluate_history(
         "unrouted": instance.compute_unrouted(splits),
         "shield": shield,
         "traffic": later.found,
+        **changes,
         HISTORY: {"length": history.length, "learned": fitted, "held_out": len(history.follows)},
     }
     summary[HISTORY]["held_out"] -= fitted

@@ -19,8 +19,10 @@ from cg4ai.routing.demands.sets import measure_excess
 from cg4ai.routing.demands.traffic_sets import WorstOptimum, worst_optimum
 from cg4ai.routing.network.instance import Instance
 from cg4ai.routing.network.optimum import use_shortest_paths
+from cg4ai.routing.operate.churn import ChurnLimit
 from cg4ai.routing.operate.classical import best_static, equal_cost, find_cope, find_oblivious
-from cg4ai.routing.pages.judged_traffic import LEARNED, OF_MEAN, OURS, PREVIOUS, STATIC
+from cg4ai.routing.operate.later_changes import judge_changes
+from cg4ai.routing.pages.judged_traffic import LEARNED, LIMITED, OF_MEAN, OURS, PREVIOUS, STATIC
 from cg4ai.routing.train.optimal import least_mlu_until
 
 FIRST = 10  # later vectors that are solved whatever the time
@@ -102,6 +104,17 @@ class LaterComparison:
             inside = self.inside[self.at]
             if inside.any():
                 self.found["ratio_inside"] = compute_figures((mlu / self.best)[inside])
+
+    def judge_changes(self, limit: ChurnLimit, answer: Callable[[slice], Array]) -> dict[str, Any]:
+        """What a bound on changes does to answers for all later vectors, in order of time.
+
+        `answer` gives the splits of some of them.
+        """
+        judged = judge_changes(limit, self.measured.later, answer, inside=self.inside)
+        ratio = compute_figures(judged.mlu[self.at] / self.best)
+        self.arrays["later_held_mlu"] = judged.mlu[self.at]
+        self.ratios[f"{OURS}, {LIMITED} {100 * limit.bound:.4g} %"] = ratio
+        return judged.found
 
     def compare(self, review: Review) -> None:
         """Add classical routings, as far as time allows.

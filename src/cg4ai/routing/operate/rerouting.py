@@ -27,6 +27,7 @@ from cg4ai.routing.operate.answers import (
     compute_stored_prices,
     get_known_prices,
 )
+from cg4ai.routing.operate.churn import CHURN
 from cg4ai.routing.operate.inheriting import BLOCK, InstanceMapping, inherit_members
 from cg4ai.routing.operate.link_failures import (
     Failure,
@@ -186,6 +187,8 @@ def _router(
         router.about[PRICES] = compute_stored_prices(made, router, known, seed=seed)
         if FALLBACK in whole.router.about:
             router.about[FALLBACK] = whole.router.about[FALLBACK]
+    if CHURN in whole.router.about:
+        router.about[CHURN] = whole.router.about[CHURN]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CERTIFICATE_FILE).unlink(missing_ok=True)
     written = write_shield_proof(folder, made, router)

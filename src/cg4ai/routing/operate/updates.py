@@ -32,10 +32,12 @@ from cg4ai.members import Part, ShieldedArchitecture
 from cg4ai.report import finite
 from cg4ai.routing.app import APPLICATION, Routing, RoutingPreparation
 from cg4ai.routing.demands.measured import MeasuredTraffic, pick_evenly
+from cg4ai.routing.demands.priorities import carry_priorities
 from cg4ai.routing.demands.traffic import Traffic, moments_of
 from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.network.instance import Instance, carry_robust, round_answers_of
 from cg4ai.routing.operate.answers import FALLBACK
+from cg4ai.routing.operate.churn import CHURN
 from cg4ai.routing.operate.failure_study import TRAFFIC_FILE, load_whole_router
 from cg4ai.routing.operate.inheriting import InstanceMapping, inherit_members
 from cg4ai.routing.operate.later_traffic import LaterComparison, compute_figures
@@ -150,6 +152,7 @@ def plan_update(request: UpdateRequest) -> UpdatePlan | NothingChanged:
         training_limit_s=RouteSettings(network="any").training_limit_s,
         # what answers do is in the mixture: a run of before there was a fallback has none
         fallback=whole.router.about.get(FALLBACK),
+        churn=whole.router.about.get(CHURN),
     )
     settings = replace(settings, **(request.changed or {}))
     keeps_set = bool(description.get(KEEPS_SET)) or settings.traffic is not None
@@ -261,7 +264,9 @@ def _plan_network(plan: UpdatePlan) -> UpdatePlan | NothingChanged:
     made, parts = found.instance, plan.whole.instance.granularity
     return replace(
         plan,
-        instance=made if parts is None else round_answers_of(made, parts),
+        instance=carry_priorities(
+            made if parts is None else round_answers_of(made, parts), plan.whole.instance
+        ),
         settings=replace(settings, network=request.network),
         changes=found.changes,
         measured=measured,

@@ -171,7 +171,7 @@ def _part(share: float, count: int) -> str:
 
 
 def describe_operation(summary: Mapping[str, Any]) -> list[str]:
-    """How answers are rounded, and which of them the fallback gives; older runs say neither."""
+    """How answers are rounded, given by the fallback and held near the ones before, if they are."""
     lines = []
     if "granularity" in summary:
         found = summary["granularity"]
@@ -191,7 +191,31 @@ def describe_operation(summary: Mapping[str, Any]) -> list[str]:
             "solved by the linear program: "
             f"{_part(found['share'], found['vectors'])} random vectors of the set."
         )
+    for one in summary.get("priorities", ())[:-1]:
+        lines.append(
+            f"Priority {one['priority']} ({number_of(one['demands'], 'demand')}): answers with the "
+            "fallback carry it in full wherever its demands, and those before it, are at most "
+            f"{one['fits_up_to']:.4g} times their largest, whatever the others are."
+        )
+    if "churn" in summary:
+        found = summary["churn"]
+        words = f"Changes of at most {per_cent(found['bound'])} of each demand between successive "
+        lines.append(words + _changes(found))
     return lines
+
+
+def _changes(found: Mapping[str, Any]) -> str:
+    """What a bound on changes does at later matrices, where there are some."""
+    if "matrices" not in found:
+        return "answers of predict and serve, and further where a link would be overloaded."
+    return (
+        f"answers: at {_part(found['held'], found['matrices'])} later matrices answers were held "
+        f"back, at {_part(found['yielded'], found['matrices'])} they moved further so that no link "
+        f"is overloaded. {per_cent(found['mean_moved'])} of the traffic changes path from one "
+        f"matrix to the next, {per_cent(found['mean_moved_without'])} without the bound; the MLU "
+        f"is {per_cent(found['mean_growth'] - 1)} higher on average, "
+        f"{per_cent(found['p99_growth'] - 1)} at the 99th percentile."
+    )
 
 
 def per_cent(share: float) -> str:

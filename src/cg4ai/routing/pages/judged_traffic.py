@@ -15,6 +15,8 @@ OURS, PLAIN = "this router", "plain network"  # names of rows
 OPTIMUM = "optimum"
 BEFORE = "the router before"  # of an update
 STATIC = "best static split"
+LIMITED = "changes of at most"  # and how much of each demand
+HELD = "router with bounded changes"
 DOTE = "plain network on the window (DOTE)"
 FIXED = "fixed split of the shield"
 OF_MEAN = "optimum of the mean of the window"
@@ -108,6 +110,7 @@ def _left_out(found: Mapping[str, Any]) -> list[str]:
 def get_mlu_over_time(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """MLUs (n,) on the later matrices that were solved, by routing; older runs kept fewer."""
     stored = {OURS: "later_mlu", OPTIMUM: "later_optimal_mlu", STATIC: "later_static_mlu"}
+    stored |= {HELD: "later_held_mlu"}
     return {name: arrays[key] for name, key in stored.items() if key in arrays}
 
 

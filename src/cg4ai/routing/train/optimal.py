@@ -19,7 +19,7 @@ from scipy import sparse
 
 from cg4ai import clock
 from cg4ai.clock import Deadline
-from cg4ai.data import Array
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import InvalidInput, SolverFailure
 from cg4ai.routing.train.least_norm import least_norm
 from cg4ai.solvers import INFEASIBLE, OPTIMAL, LinearProgram
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-9
 UNBOUNDED = 1e6  # of a link's capacity: more than demands near their largest can load it
+# beyond so many demands programs begin with each on one path; below, it makes no difference in time
+MANY_DEMANDS = 2000
 PRICED_TOGETHER = 500  # vectors solved between two looks at whether there are new prices
 SAFETY = 1e-6  # what an anchor keeps below full capacity, where the load leaves that much
 
@@ -74,6 +76,19 @@ class _Flows:
         self.lower = np.concatenate([np.zeros(demands), np.full(arcs, -np.inf)])
         self.upper = np.zeros(demands + arcs)
         self.program = routing_program(cost, matrix, self.lower, self.upper)
+        self.primal = demands > MANY_DEMANDS and not self.bounded
+        if demands > MANY_DEMANDS:
+            self._begin(instance, cost)
+
+    def _begin(self, instance: Instance, cost: Array) -> None:
+        """Each demand on its cheapest path: with prices optimal as soon as it fits."""
+        order = np.lexsort((cost[: self.paths], instance.path_demand))
+        cheapest = order[instance.starts]
+        if self.bounded:
+            self.program.begin_with(cheapest, np.arange(self.demands))
+            return
+        loads = np.asarray(make_loads(instance)[cheapest].sum(axis=0))
+        start_from_paths(self.program, cheapest, level=self.paths, arc=int(loads.argmax()))
 
     def solve(self, shares: Array, bound: float = 0.0) -> bool:
         """For demands of `shares` (D,) of their largest volumes; False if `bound` is too low."""
@@ -83,7 +98,8 @@ class _Flows:
         self.program.change_row_bounds(self.lower, self.upper)
         answers = (OPTIMAL, INFEASIBLE) if self.bounded else (OPTIMAL,)
         # one vector takes little time: those who solve many look at the clock between them
-        return solve_program(self.program, answers, deadline=Deadline()) == OPTIMAL
+        status = solve_program(self.program, answers, deadline=Deadline(), primal=self.primal)
+        return status == OPTIMAL
 
     @property
     def value(self) -> float:
@@ -129,16 +145,28 @@ def solve_program(
     answers: tuple[str, ...] = (OPTIMAL,),
     *,
     deadline: Deadline | None = None,
+    primal: bool = False,
 ) -> str:
     """The status, one of `answers`; TimeIsOver where a deadline ends it, by default the run's."""
     deadline = clock.review().deadline if deadline is None else deadline
-    status = program.run(answers=answers, deadline=deadline).status
+    status = program.run(primal=primal, answers=answers, deadline=deadline).status
     if status not in answers:
         raise SolverFailure(
             f"a routing program ended as {status}, expected {' or '.join(answers)}; demands or "
             "capacities may differ by too many orders of magnitude"
         )
     return status
+
+
+def start_from_paths(program: LinearProgram, columns: IntArray, *, level: int, arc: int) -> None:
+    """Begin where all of each demand is on one path: its column of `columns` (D,).
+
+    `level` is the column of the MLU, `arc` the link that is then loaded most; the first D rows are
+    those of demands, in the order of `columns`. From there the primal simplex method moves flow
+    only where that helps; without a basis thousands of demands are first routed one by one.
+    """
+    tight = np.append(np.arange(len(columns)), len(columns) + arc)
+    program.begin_with(np.append(columns, level), tight)
 
 
 def scale_vectors(instance: Instance, B: Array) -> tuple[Array, Array]:
