@@ -119,7 +119,7 @@ def _refuse_contradictions(
             gap = compute_gap(caps, int(lower), int(upper))
             sizes = np.abs(caps.offset[[lower, upper]]).max()
             if gap > _tolerance(float(sizes), 0.0):
-                both = dict.fromkeys((names[lower], names[upper]))
+                both = dict.fromkeys((names[int(lower)], names[int(upper)]))
                 raise InvalidInput(
                     f"{' and '.join(both)} contradict {shapes[0].name}: output "
                     f"{int(caps.output[upper])} would be at least {gap:.4g} above its upper limit "

@@ -80,4 +80,4 @@ def _usual_outputs(objective: object) -> Array | None:
     """(r,): the mean of the labels, where these are outputs."""
     if not isinstance(objective, Supervised) or np.ndim(objective.targets) != 2:
         return None
-    return np.asarray(objective.targets, np.float64).mean(axis=0)
+    return np.asarray(np.asarray(objective.targets, np.float64).mean(axis=0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -57,12 +58,12 @@ class CapTensors:
         count, size = len(inputs), source.output_size
         x = inputs.to(own["offset"].dtype)
         values = own["offset"].unsqueeze(0).expand(count, -1, -1)
-        for j in source.slope.any((0, 1)).nonzero()[0].tolist():
+        for j in np.flatnonzero(source.slope.any((0, 1))).tolist():
             at = torch.clamp(x[:, j : j + 1], own["least"][:, j], own["most"][:, j])
             values = values + at.unsqueeze(-1) * own["slope"][..., j]
         acts = torch.ones(count, len(source.output), dtype=torch.bool, device=x.device)
         ended = (source.low > -float("inf")) | (source.high < float("inf"))
-        for j in ended.any(0).nonzero()[0].tolist():
+        for j in np.flatnonzero(ended.any(0)).tolist():
             at = x[:, j : j + 1]
             acts = acts & (at >= own["low"][:, j]) & (at <= own["high"][:, j])
         place = torch.as_tensor(source.output, device=x.device).expand(count, -1)

@@ -101,6 +101,7 @@ def compute_construction_subject(ensemble: Ensemble, rule: Requirement) -> str:
         about = ["shape" if isinstance(rule, Shape) else "outputs", rule.digest]
     else:
         assert isinstance(rule.region, Region)
+        assert rule.normal_form is not None
         about = ["caps", rule.normal_form.digest, rule.region.record()]
     content = [compute_mixture_digest(ensemble), ensemble.shield_digest, *about]
     return hashlib.sha256(files.json_line(content)).hexdigest()

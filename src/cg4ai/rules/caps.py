@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +138,7 @@ class Caps:
     def find_extremes(self, one: int, largest: int) -> float:
         """The least (-1) or largest (1) that limit `one` is where it acts."""
         found = [
-            self._extreme(one, piece, largest) + self.offset[one, piece]
+            self._extreme(one, piece, largest) + float(self.offset[one, piece])
             for piece in range(self.offset.shape[1])
         ]
         # least of a largest: at least the largest of the least; and the other way round
@@ -265,7 +266,7 @@ def build_caps(
         chain = next((chain for chain in chains if output in chain), (output,))
         place = chain.index(output)
         reached = chain[: place + 1] if side > 0 else chain[place:]
-        allowed = may[list(chain)].all(axis=0)
+        allowed = np.asarray(may[list(chain)].all(axis=0))
         found = _envelope(
             side * pieces[0],
             side * pieces[1],
@@ -300,7 +301,7 @@ def join_caps(parts: list[Caps]) -> Caps:
             return array
         return np.concatenate([array, array[:, -1:].repeat(most - array.shape[1], 1)], 1)
 
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.concatenate([widened(one, name) for one in parts])
         for name in ("output", "side", *FIELDS)
     }
@@ -413,7 +414,7 @@ def _keeps_rule(caps: Caps, rules: AffineRules, number: int, region: Box) -> boo
         if all(
             any(
                 side * (offset - bound)
-                + _most_beyond(caps, one, side * slope, side * tilt, region)
+                + _most_beyond(caps, int(one), side * slope, side * tilt, region)
                 + _rounding(offset, slope, bound, tilt, region)
                 <= 0
                 for bound, tilt in stated

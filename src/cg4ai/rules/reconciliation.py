@@ -100,7 +100,7 @@ class Reconciliation:
     def aim(self) -> Array:
         """(m,): how far inside its bound each row is restored, where the anchor has that room."""
         sizes = np.abs(self.bound) + np.abs(self.matrix) @ np.abs(self.anchor)
-        return np.minimum(AIM * sizes, self.matrix @ self.anchor - self.bound)
+        return np.asarray(np.minimum(AIM * sizes, self.matrix @ self.anchor - self.bound))
 
     def compute_least(self, matrix: Array) -> Array:
         """(m,): what `matrix @ y` is at least for all outputs that are reconciled."""
@@ -169,7 +169,7 @@ def reconcile(
     `reference` (r,) is what outputs are like, near which an anchor is sought.
     """
     balances = find_balances(equalities, rules)
-    names = " and ".join(one.name for one in (*equalities, *rules))
+    names = " and ".join([*(one.name for one in equalities), *(one.name for one in rules)])
     completion = join_equalities(balances, input_size=input_size)
     source = join_output_rules(rules, completion.output_size)
     free = _choose_free(np.concatenate([one.matrix for one in balances]), completion, source)

@@ -148,6 +148,7 @@ def test_shape_and_cap_hold_together_and_are_certified(name: str, members: str) 
     assert (rises[:, -1] if classes else rises).min() >= -1e-12
     for rule in rules:
         if isinstance(rule, Linear | Probability):
+            assert isinstance(rule.region, Box)
             inside = RANDOM.uniform(rule.region.lower, rule.region.upper, (2000, 3))
             slack = rule.normal_form.slack(*map(_tensor, (inside, predict(inside))))
             assert float(slack.min()) >= -1e-13
