@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from cg4ai.members.structure import Ends, OutputForm, SetForm
     from cg4ai.objectives import AnyObjective
     from cg4ai.rules import OutputSet, Requirement
+    from cg4ai.rules.caps import Caps
     from cg4ai.rules.rows import RowSet
     from cg4ai.rules.shapes import Shape
 
@@ -171,6 +172,11 @@ class Members(Protocol):
         """The set that they were built for."""
         ...
 
+    @property
+    def caps(self) -> Caps | None:
+        """The limits that their outputs keep, functions of the input."""
+        ...
+
     def gives_shares(self) -> bool:
         """Whether all outputs lie between 0 and 1, but for rounding."""
         ...
@@ -249,6 +255,10 @@ class MemberDefaults:
 
     @property
     def output_set(self) -> OutputSet | None:
+        return None
+
+    @property
+    def caps(self) -> Caps | None:
         return None
 
     def gives_shares(self) -> bool:

@@ -16,6 +16,7 @@ from cg4ai_checker.errors import Cg4aiError, OutOfTime, Rejected, Unreadable
 __version__ = "0.8.0"
 
 if TYPE_CHECKING:
+    from cg4ai_checker.caps import CapsVerdict
     from cg4ai_checker.equality import EqualityVerdict
     from cg4ai_checker.outputs import OutputVerdict
     from cg4ai_checker.ratio import RatioVerdict
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from cg4ai_checker.verify import Verdict, check, verdict
 
 _HOMES = {
+    "CapsVerdict": "caps",
     "EqualityVerdict": "equality",
     "OutputVerdict": "outputs",
     "RatioVerdict": "ratio",
@@ -37,6 +39,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "CapsVerdict",
     "Cg4aiError",
     "EqualityVerdict",
     "OutOfTime",

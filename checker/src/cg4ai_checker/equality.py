@@ -180,6 +180,13 @@ def forms_of(state: MemberState, used: NDArray[np.integer[Any]], depth: int = 0)
         yield from (*own, *anchors, *_crossed(own, anchors, parts))
     elif state.kind == "completed":
         yield Form(*(arrays[f"completion.{name}"] for name in ("offset", "slope", "basis")))
+    elif state.kind == "reconciled":
+        stored = below(arrays, "reconciliation.")
+        yield Form(*(stored[name] for name in ("offset", "slope", "basis")))
+        if len(stored["bound"]):  # outputs lie between these and the anchor
+            size = len(stored["anchor"])
+            nothing = np.broadcast_to(0.0, stored["slope"].shape)
+            yield Form(stored["anchor"], nothing, np.zeros((size, 0)))
     elif state.kind == "constant":
         for values in arrays["values"][used]:
             nothing = np.broadcast_to(0.0, (len(values), int(state.config["input_size"])))

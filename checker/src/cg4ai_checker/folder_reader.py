@@ -424,6 +424,16 @@ CONFIGS: dict[str, dict[str, Check]] = {
         "inner": _described,
         "completion": lambda value, what: object_of(value, {}, what),
     },
+    "capped": {
+        "inner": _described,
+        "caps": lambda value, what: object_of(value, {"outputs": _size, "share": _class}, what),
+    },
+    "reconciled": {
+        "inner": _described,
+        "reconciliation": lambda value, what: object_of(
+            value, {"chains": each(each(integer))}, what
+        ),
+    },
     "arranged": {
         "inner": _described,
         "set": lambda value, what: object_of(
@@ -434,7 +444,7 @@ CONFIGS: dict[str, dict[str, Check]] = {
     },
     "nested": {
         "inner": _described,
-        "nesting": lambda value, what: object_of(value, {"output": _class}, what),
+        "nesting": lambda value, what: object_of(value, {"output": _nested_class}, what),
     },
 }
 
@@ -442,6 +452,12 @@ CONFIGS: dict[str, dict[str, Check]] = {
 def _class(value: Any, what: str) -> None:
     if value is not None:
         integer(value, what)
+
+
+def _nested_class(value: Any, what: str) -> None:
+    """A class, None, or -1 for each class against all others."""
+    if value != -1:
+        _class(value, what)
 
 
 def member_state(record: Any, arrays: Mapping[str, NDArray[Any]]) -> MemberState:
@@ -518,6 +534,16 @@ def _wrapped(kind: str, config: Mapping[str, Any], arrays: Arrays, what: str) ->
     elif kind == "completed":
         layer = {"offset": (FLOAT, 1), "slope": (FLOAT, 2), "basis": (FLOAT, 2)}
         _only(own, {f"completion.{name}": one for name, one in layer.items()}, {}, what)
+    elif kind == "reconciled":
+        layer = dict.fromkeys(("offset", "low", "high", "bound", "anchor"), (FLOAT, 1))
+        layer |= dict.fromkeys(("slope", "basis", "matrix"), (FLOAT, 2))
+        named: dict[str, Any] = {f"reconciliation.{name}": one for name, one in layer.items()}
+        _only(own, {**named, "reconciliation.free": (WHOLE, 1)}, {}, what)
+    elif kind == "capped":
+        caps: dict[str, Any] = dict.fromkeys(("caps.output", "caps.side"), (WHOLE, 1))
+        ends = ("low", "high", "least", "most", "offset")
+        caps |= {f"caps.{name}": (FLOAT, 2) for name in ends}
+        _only(own, caps | {"caps.slope": (FLOAT, 3)}, {}, what)
     elif kind == "arranged":
         _only(own, dict.fromkeys(("set.low", "set.high"), (FLOAT, 1)), {}, what)
     else:

@@ -115,7 +115,89 @@ class Arrangement:
         return -np.inf
 
 
-Form = Hulls | Arrangement
+@dataclass(frozen=True)
+class Reconciled:
+    """Outputs `offset + slope x + basis z`, z (k,) within [low, -negated] and rising in chains.
+
+    They are moved towards an anchor until each `row . y` (m, r) is at least `least` (m,); the
+    anchor is a form of its own.
+    """
+
+    offset: Array
+    slope: Array
+    basis: Array
+    low: Array
+    negated: Array
+    chain: Whole
+    rank: Whole
+    row: Array
+    at_least: Array
+
+    def examined(self, what: str) -> Reconciled:
+        """As that of an arrangement."""
+        for name, ends in (("low", self.low), ("negated", self.negated)):
+            if not (ends < np.inf).all():
+                raise Rejected(
+                    f"the {name} end of {what} is not a number below infinity", code="not-finite"
+                )
+            factors(ends[np.isfinite(ends)], f"the {name} end of {what}")
+        if not (self.low <= -self.negated).all():
+            raise Rejected(f"{what} has a low end above its high one")
+        for name in ("offset", "slope", "basis", "row", "at_least"):
+            factors(getattr(self, name), f"{name} of {what}")
+        for number in np.unique(self.chain[self.chain >= 0]):
+            own = np.flatnonzero(self.chain == number)
+            own = own[np.argsort(self.rank[own])]
+            if len(set(self.rank[own].tolist())) < len(own) or not (
+                np.all(np.diff(self.rank[own]) > 0)
+                and np.all(self.low[own][:-1] <= self.low[own][1:])
+                and np.all(self.negated[own][:-1] >= self.negated[own][1:])
+            ):
+                raise Rejected(f"the ends of {what} are not in order along a chain")
+        return self
+
+    def least(self, matrix: Array) -> Array:
+        refuse_large(matrix, self.basis)
+        across = matrix @ self.basis
+        nothing = np.abs(across) <= EXACT * (np.abs(matrix) @ np.abs(self.basis))
+        across = np.where(nothing, 0.0, across)
+        tilt = np.abs(matrix @ self.slope) > EXACT * (np.abs(matrix) @ np.abs(self.slope))
+        fixed = matrix @ self.offset
+        found = [
+            -np.inf if moved else base + max(self._by_ends(one), self._by_chains(one))
+            for base, one, moved in zip(fixed, across, np.atleast_1d(tilt.any(axis=1)), strict=True)
+        ]
+        stated = [
+            max(
+                (b for r, b in zip(self.row, self.at_least, strict=True) if np.array_equal(r, one)),
+                default=-np.inf,
+            )
+            for one in matrix
+        ]
+        return np.maximum(found, stated)
+
+    def sizes(self) -> Array:
+        ends = np.abs(np.stack([self.low, self.negated]))
+        most = np.where(np.isfinite(ends), ends, 0.0).max(0, initial=0.0)
+        return np.asarray(np.abs(self.offset) + np.abs(self.basis) @ most)
+
+    def terms(self) -> int:
+        return len(self.low)
+
+    def _by_ends(self, row: Array) -> float:
+        up, down = row > 0, row < 0
+        return float(row[up] @ self.low[up] - row[down] @ self.negated[down])
+
+    def _by_chains(self, row: Array) -> float:
+        read = np.flatnonzero(row)
+        if len(read) != 2 or row[read[0]] != -row[read[1]]:
+            return -np.inf
+        lower, upper = read if row[read[1]] > 0 else read[::-1]
+        chained = self.chain[lower] >= 0 and self.chain[lower] == self.chain[upper]
+        return 0.0 if chained and self.rank[lower] < self.rank[upper] else -np.inf
+
+
+Form = Hulls | Arrangement | Reconciled
 
 
 class OutputClaim(Heading):
@@ -144,6 +226,9 @@ class OutputClaim(Heading):
                     raise Rejected(f"form {number} has no points")
                 self.form_list.append(Hulls(points, term))
                 continue
+            if f"{start}basis" in arrays:
+                self.form_list.append(self._reconciled(start, take))
+                continue
             low, negated = (take(start + name, (size,), None) for name in ("low", "negated"))
             chain, rank, total = (
                 take(start + name, (size,), np.int64) for name in ("chain", "rank", "total")
@@ -157,6 +242,23 @@ class OutputClaim(Heading):
         factors(self.matrix, "matrix")
         if arrays:
             raise Rejected(f"the archive holds arrays of no use, such as {sorted(arrays)[:5]}")
+
+    def _reconciled(self, start: str, take: Any) -> Reconciled:
+        size = self.output_size
+        basis = take(f"{start}basis", (size, None), np.float64)
+        free = basis.shape[1]
+        rows = take(f"{start}row", (None, size), np.float64)
+        return Reconciled(
+            take(f"{start}offset", (size,), np.float64),
+            take(f"{start}slope", (size, self.input_size), np.float64),
+            basis,
+            low=take(f"{start}low", (free,), None),
+            negated=take(f"{start}negated", (free,), None),
+            chain=take(f"{start}chain", (free,), np.int64),
+            rank=take(f"{start}rank", (free,), np.int64),
+            row=rows,
+            at_least=take(f"{start}least", (len(rows),), np.float64),
+        )
 
     def verify_stored(self, state: MemberState, used: NDArray[np.integer[Any]], what: str) -> None:
         """Rejected unless the used members (by number) of a stored stack keep all rows."""
@@ -230,6 +332,8 @@ def _forms(state: MemberState, used: NDArray[np.integer[Any]], matrix: Array) ->
         yield from _shielded_forms(state, used, matrix)
     elif state.kind == "arranged":
         yield _arrangement(config["set"], arrays["set.low"], arrays["set.high"])
+    elif state.kind == "reconciled":
+        yield from _reconciled_forms(config["reconciliation"], below(arrays, "reconciliation."))
     elif state.kind == "constant":
         for values in arrays["values"][used]:
             yield Hulls(values[None], np.zeros(1, np.int64))
@@ -257,6 +361,47 @@ def _shielded_forms(
         raise Rejected("a shield moves outputs that one rule reads by different shares")
     yield from _forms(inner, used, matrix)
     yield from _forms(anchor, np.zeros(1, np.int64), matrix)
+
+
+def _reconciled_forms(config: Any, own: Any) -> Iterator[Form]:
+    """Of the outputs that are free, and of the anchor where rows are kept by moving towards it."""
+    free, size = own["free"], len(own["offset"])
+    k = len(free)
+    shapes = {
+        "basis": (size, k),
+        "slope": (size, own["slope"].shape[1]),
+        "low": (k,),
+        "high": (k,),
+        "matrix": (len(own["bound"]), size),
+        "anchor": (size,),
+    }
+    if any(own[name].shape != shape for name, shape in shapes.items()):
+        raise Rejected("the arrays of a stored reconciliation do not fit")
+    if k and not (free.min() >= 0 and free.max() < size and len(set(free.tolist())) == k):
+        raise Rejected("the free outputs of a stored reconciliation are not outputs, each once")
+    chain, rank = (np.full(k, -1, np.int64) for _ in range(2))
+    for number, one in enumerate(config["chains"]):
+        if (chain[one] >= 0).any() or len(set(one)) < len(one):
+            raise Rejected("chains of a stored reconciliation have outputs in common")
+        chain[one], rank[one] = number, np.arange(len(one))
+    negated = -own["high"].astype(np.float64)
+    yield Reconciled(
+        own["offset"],
+        own["slope"],
+        own["basis"],
+        low=own["low"],
+        negated=negated,
+        chain=chain,
+        rank=rank,
+        row=own["matrix"],
+        at_least=own["bound"],
+    )
+    if not len(own["bound"]):
+        return
+    anchor = factors(own["anchor"], "the anchor of a stored reconciliation")
+    if own["slope"].any() or not (own["matrix"] @ anchor >= own["bound"]).all():
+        raise Rejected("the anchor of a stored reconciliation breaks a row that it should restore")
+    yield Hulls(anchor[None], np.zeros(1, np.int64))
 
 
 def _arrangement(config: Any, low: Array, high: Array) -> Arrangement:

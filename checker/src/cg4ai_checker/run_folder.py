@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai_checker.caps import CapsClaim
 from cg4ai_checker.claim import NAMES, WEIGHT_SUM, Claim
 from cg4ai_checker.equality import EXACT, EqualityClaim
 from cg4ai_checker.errors import Rejected, Unreadable
@@ -38,7 +39,7 @@ from cg4ai_checker.tree_sums import TreeSumClaim
 
 SHARED = ("normalise_shift", "normalise_scale")  # one for all members of a stack
 BuiltClaim = (
-    EqualityClaim | OutputClaim | ShapeClaim
+    EqualityClaim | OutputClaim | ShapeClaim | CapsClaim
 )  # of rules that members keep by how they are built
 # what the arrays of rules are called in a folder, and in a claim
 RULES = {
@@ -199,8 +200,10 @@ def _built(
     """Whether every member of the folder that predicts keeps the rules by how it is built."""
     mixtures = {"the mixture": shipped}
     if content.get("shield"):
-        if isinstance(claim, ShapeClaim):
-            raise Rejected(f"the mixture in {folder} is behind a shield, which keeps no shape")
+        if isinstance(claim, ShapeClaim | CapsClaim):
+            raise Rejected(
+                f"the mixture in {folder} is behind a shield, which keeps no shape or limit"
+            )
         mixtures["the anchor"] = _anchor(content["shield"], arrays)
     for name, mixture in mixtures.items():
         what = f"{name} in {folder}"

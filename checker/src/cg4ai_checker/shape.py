@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cg4ai_checker.caps import Limit, limits_of, moves_of
 from cg4ai_checker.claim import Heading, fields, listed, whole
 from cg4ai_checker.errors import Rejected
 from cg4ai_checker.file import Content
@@ -38,7 +39,11 @@ WORDS = {
 Arrays = Mapping[str, NDArray[Any]]
 May = dict[str, NDArray[np.bool_]]  # for each of several units: rise, fall, up, down
 # arrays whose numbers are counted or compared, not added
-COMPARED = {"feature", "left", "right", "missing", "subset", "subsets", "threshold", "low", "high"}
+COMPARED = {
+    *("feature", "left", "right", "missing", "subset", "subsets", "threshold"),
+    *("low", "high", "least", "most", "output", "side"),
+}
+EACH = -1  # of nested members: each class against all others
 SWAPPED = {"rise": "fall", "fall": "rise", "up": "down", "down": "up"}
 
 
@@ -129,6 +134,8 @@ class ShapeClaim(Heading):
             return _of_trees(state.arrays, member, feature, sums)
         if state.kind == "arranged":
             return self._arranged(state, member, feature)
+        if state.kind == "capped":
+            return self._capped(state, member, feature)
         if state.kind == "nested":
             return self._nested(state, member, feature)
         raise Rejected(f"members of kind {state.kind!r} show no shape by how they are built")
@@ -155,22 +162,56 @@ class ShapeClaim(Heading):
             may[bend] = may[bend] | (moved & (bool(chains) | np.isfinite(end)))
         return may
 
+    def _capped(self, state: MemberState, member: int, feature: int) -> May:
+        """Outputs clamped to limits, which are functions of the input themselves.
+
+        Of probabilities a single one is clamped, and of two the other does the opposite.
+        """
+        if self.ordered or self.logits:
+            raise Rejected("outputs that are clamped are no scores of classes in order")
+        inner = member_state(state.config["inner"], below(state.arrays, "inner."))
+        limits, share = limits_of(state, self.input_size, self.output_size)
+        may = {name: found.copy() for name, found in self._may(inner, member, feature).items()}
+        if share is not None:
+            if self.output != share and (self.output_size > 2 or self.output is None):
+                raise Rejected("the shape is about another probability than the limits")
+            own = _clamped(limits, share, feature, moved=False)
+            names = SWAPPED if self.output != share else dict(zip(SWAPPED, SWAPPED, strict=True))
+            return {name: found | own[names[name]] for name, found in may.items()}
+        outputs = [k for k in range(self.output_size) if self.output in (None, k)]
+        for place in range(len(may["rise"])):
+            # rows of members that give one for all outputs count for each of them
+            for output in outputs if len(may["rise"]) == 1 else outputs[place : place + 1]:
+                moved = bool(may["rise"][place] or may["fall"][place])
+                for name, more in _clamped(limits, output, feature, moved=moved).items():
+                    may[name][place] |= more
+        return may
+
     def _nested(self, state: MemberState, member: int, feature: int) -> May:
         """Chances that are taken from parts of the member as they are, or sorted first.
 
         With a class of its own the first of two parts has its probability; without, part k - 1 has
-        the chance of class k or a higher one.
+        the chance of class k or a higher one. With EACH part k has that of class k against others.
         """
         inner, own, count = _parts(state)
-        if self.logits or (own is None) != self.ordered or self.output != own:
+        if self.logits or (own is None) != self.ordered or own not in (EACH, self.output):
             raise Rejected("members are nested for other classes than it is asked about")
         if inner.arrays["value"].shape[-1] != self.output_size:
             raise Rejected("parts of nested members have other outputs than the claim")
         bound = list(range(1, self.output_size)) if own is None else [own]
+        if own == EACH:
+            if self.output is None:
+                raise Rejected("it is not said which class is meant")
+            bound = list(range(self.output_size))
         parts = [
             one._may(inner, member * count + number, feature)
             for number, one in enumerate(self._about(bound))
         ]
+        if own == EACH:  # a share of a sum rises where its own part rises and all others fall
+            parts = [
+                part if k == self.output else {name: part[other] for name, other in SWAPPED.items()}
+                for k, part in enumerate(parts)
+            ]
         return {name: np.array([part[name].any() for part in parts]) for name in SWAPPED}
 
     def _about(self, outputs: list[int]) -> list[ShapeClaim]:
@@ -262,8 +303,12 @@ def _sizes(state: MemberState) -> tuple[int, int]:
 def _refuse_deep(state: MemberState, size: int) -> None:
     """Rejected where following each output through all sets around each other would not end."""
     depth, kind, config = 0, state.kind, state.config
-    while kind == "arranged":
-        depth, kind, config = depth + 1, config["inner"]["kind"], config["inner"]["config"]
+    while kind in ("arranged", "capped"):
+        depth, kind, config = (
+            depth + (kind == "arranged"),
+            config["inner"]["kind"],
+            config["inner"]["config"],
+        )
     if depth > 1 and max(size, 2) ** depth > MOST_SETS:
         raise Rejected(
             f"members are arranged {depth} times over, too often to be followed", code="memory"
@@ -275,7 +320,7 @@ def _count(state: MemberState) -> int:
     if state.kind == "nested":
         inner, _, parts = _parts(state)
         return _count(inner) // parts
-    if state.kind == "arranged":
+    if state.kind in ("arranged", "capped"):
         return _count(member_state(state.config["inner"], below(state.arrays, "inner.")))
     return len(state.arrays[{"constant": "values", "tree": "value"}.get(state.kind, "weight_0")])
 
@@ -286,10 +331,20 @@ def _parts(state: MemberState) -> tuple[MemberState, int | None, int]:
     own = state.config["nesting"]["output"]
     if inner.kind != "tree" or not (own is None or type(own) is int):
         raise Rejected("nested members are made of trees, for one class or for all in order")
-    parts = 2 if own is not None else inner.arrays["value"].shape[-1] - 1
+    size = inner.arrays["value"].shape[-1]
+    parts = {None: size - 1, EACH: size}.get(own, 2)
     if parts < 1 or len(inner.arrays["value"]) % parts:
         raise Rejected(f"nested members are made of {parts} parts each, and some are missing")
     return inner, own, parts
+
+
+def _clamped(limits: list[Limit], output: int, feature: int, *, moved: bool) -> dict[str, bool]:
+    """What an output may do in addition where it is clamped; the smaller of two bends down."""
+    may = moves_of(limits, output, feature)
+    if moved or may["rise"] or may["fall"]:
+        may["down"] |= any(one.output == output and one.side > 0 for one in limits)
+        may["up"] |= any(one.output == output and one.side < 0 for one in limits)
+    return may
 
 
 def _nothing(count: int) -> May:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cg4ai_checker.bands import Array
 from cg4ai_checker.bound import rule_bound
+from cg4ai_checker.caps import CapsVerdict, check_caps
 from cg4ai_checker.cells import Cells, leaf_cells
 from cg4ai_checker.claim import Claim
 from cg4ai_checker.equality import EqualityVerdict, check_equality
@@ -35,7 +36,9 @@ LARGEST_CELL = 2**25  # numbers that one cell may take, or as many as the file h
 HALVINGS = 20  # how often a leaf that does not close may be halved again
 BUDGET_START, BUDGET_PER_LEAF = 20_000, 8  # cells bounded beyond the leaves, in all
 
-StructureVerdict = EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | TreeSumVerdict
+StructureVerdict = (
+    CapsVerdict | EqualityVerdict | OutputVerdict | RatioVerdict | ShapeVerdict | TreeSumVerdict
+)
 
 
 @dataclass(frozen=True)
@@ -140,6 +143,8 @@ def _check_structure(
         return check_shape(content)
     if kind == "trees":
         return check_tree_sums(content)
+    if kind == "caps":
+        return check_caps(content)
     return None
 
 

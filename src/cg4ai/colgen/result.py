@@ -21,7 +21,6 @@ from cg4ai.colgen.master import LinearMaster
 from cg4ai.colgen.restricted_master import Workspace
 from cg4ai.ensemble.audit import Audit, audit
 from cg4ai.ensemble.claims import record_constructed
-from cg4ai.ensemble.constructed import Built
 from cg4ai.ensemble.ensemble import Ensemble, record_regions
 from cg4ai.ensemble.frontier import DecisionStudy
 from cg4ai.ensemble.verdict import format_coverage, format_headline
@@ -236,7 +235,7 @@ def finish(run: RunState, reason: StopReason) -> Result:
     with run.watch.measure_step("audits"), clock.review().stage("auditing the rules"):
         audits = _audits(run, ensemble, settled.weights, study)
         for requirement, found in zip(asked, audits, strict=True):
-            if isinstance(requirement, Built) and found.strength == Strength.CONSTRUCTED:
+            if found.strength == Strength.CONSTRUCTED:
                 record_constructed(ensemble, requirement)
         loss = run.work.compute_true_loss(ensemble)
         plain = _plain(run) if settled.compares else None

@@ -9,6 +9,8 @@ from cg4ai.errors import InvalidInput
 from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
 from cg4ai.protocols import Architecture, MemberChange, Members
 from cg4ai.rules.equality import Completion, Equality, join_equalities
+from cg4ai.rules.output_sets import OutputRule
+from cg4ai.rules.reconciliation import find_balances
 
 
 def find_completion(problem: CompiledProblem) -> Completion | None:
@@ -21,6 +23,9 @@ def find_completion(problem: CompiledProblem) -> Completion | None:
     if not equalities:
         return None
     if len(problem.layout) == 1:
+        rules = [one for one in problem.requirements if isinstance(one, OutputRule)]
+        rules += [one for one in problem.kept if isinstance(one, OutputRule)]
+        equalities = find_balances(equalities, rules)
         return join_equalities(equalities, input_size=problem.objective.inputs.shape[1])
     for one in equalities:
         if one.inputs is None:

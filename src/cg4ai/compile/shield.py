@@ -114,6 +114,10 @@ def _obstacle(problem: CompiledProblem) -> str:
     shapes = [one.name for one in problem.kept if isinstance(one, Shape)]
     if shapes:
         return f"a shield would break {shapes[0]}, because its step depends on the input"
+    if find_output_set(problem) is not None and any(
+        isinstance(one, Equality) for one in problem.requirements
+    ):
+        return "outputs are reconciled with balances and ranges, which a shield's anchor may break"
     if len(problem.layout) > 1:
         return f"members fill {len(problem.layout)} blocks, and a rule couples these"
     exact = [

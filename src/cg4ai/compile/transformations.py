@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from cg4ai.compile.caps import cap_members
 from cg4ai.compile.compiled import CompiledProblem
 from cg4ai.compile.decisions import set_decisions_apart
 from cg4ai.compile.equalities import complete_members
@@ -23,6 +24,7 @@ TRANSFORMATIONS: tuple[Callable[[CompiledProblem], CompiledProblem], ...] = (
     set_decisions_apart,  # rules on decisions bind no scores: they are left to the end
     shape_members,  # `Monotone`, `Curvature`: members are built so
     complete_members,  # `Equality`: members are completed to it
+    cap_members,  # shapes beside rules over boxes: limits that keep the shapes
     arrange_members,  # `Range`, `Ordered`, `SumTo`: outputs are mapped into their set
     tighten_rates,  # rates: stricter by their margin, so that they hold on new inputs
     shield_members,  # rules over regions: members stand behind a shield, where an anchor exists

@@ -16,9 +16,9 @@ from cg4ai.colgen.separation import (
 )
 from cg4ai.data.arrays import is_among
 from cg4ai.ensemble import shapes
-from cg4ai.ensemble.constructed import Pointwise, is_constructed
+from cg4ai.ensemble.constructed import Pointwise, is_constructed, keeps_capped
 from cg4ai.ensemble.rates import GroupRate, compute_group_rates
-from cg4ai.ensemble.verdict import Verdict, describe_coverage
+from cg4ai.ensemble.verdict import EVERY_INPUT, Verdict, describe_coverage
 from cg4ai.objectives import compute_votes
 from cg4ai.protocols import SeparatorDefaults
 from cg4ai.records import Array, IntArray, SeparationResult, Strength
@@ -137,11 +137,16 @@ class Audit:
         )
 
     def _built(self) -> str:
+        error = max(0.0, self.worst_violation)
         return (
-            f"{self.requirement} holds (constructed) at every input: the structure of every member "
-            f"guarantees it; the largest rounding error is {self.worst_violation:.3g} at "
+            f"{self.requirement} holds (constructed) at {self._everywhere}: the structure of every "
+            f"member guarantees it; the largest rounding error is {error:.3g} at "
             f"{self.effort['evaluations']} tested inputs"
         )
+
+    @property
+    def _everywhere(self) -> str:
+        return self.place if self.place == EVERY_INPUT else f"{EVERY_INPUT} of {self.place}"
 
     def _proven(self) -> str:
         return (
@@ -216,15 +221,20 @@ def audit(
     rows = requirement.rows(0)
     if rows is None:
         shield = find_shield_check(ensemble, requirement)
+        capped = keeps_capped(ensemble, requirement)
         if found is None:
             search = default_separator(requirement, ensemble.differentiable)
-            hurried = (brief or shield is not None) and isinstance(requirement.region, Region)
+            hurried = (brief or capped or shield is not None) and isinstance(
+                requirement.region, Region
+            )
             if hurried and isinstance(search, SeparatorDefaults) and search.takes_any_rule:
                 search = brief_separator(ensemble.differentiable)
             least = tolerance * estimate_region_size(requirement, ensemble).least
             found = search.find(ensemble, requirement, seed=seed, limit=limit, tolerance=least)
         size = estimate_region_size(requirement, ensemble)
         attacked = _attacked(requirement, found, tolerance, size)
+        if capped and attacked.holds:
+            return replace(attacked, strength=Strength.CONSTRUCTED)
         if shield is None:
             return attacked
         return replace(attacked, strength=Strength.SHIELDED, room=shield.room)
@@ -316,7 +326,7 @@ def _constructed(rule: Pointwise, ensemble: Ensemble, tolerance: float) -> Audit
     return Audit(
         requirement=rule.name,
         strength=Strength.CONSTRUCTED,
-        place="every input",
+        place=EVERY_INPUT,
         rows=0,
         satisfied=0,
         worst_violation=float(missed.max()),
@@ -350,7 +360,7 @@ def _shape(shape: Shape, ensemble: Ensemble, tolerance: float, limit: int) -> Au
     return Audit(
         requirement=shape.name,
         strength=Strength.CONSTRUCTED if built else Strength.ATTACKED,
-        place="every input",
+        place=EVERY_INPUT,
         rows=len(violated),
         satisfied=0,
         worst_violation=max(0.0, float(violations.max())) if built else float(violations.max()),

@@ -141,6 +141,9 @@ def record_certified(
             "cg4ai.guarantees.verify_certification returns",
             code="rejected",
         )
+    if certification.shield == "completion":  # the checker has read it off the members
+        record_constructed(ensemble, requirement)
+        return
     subject = ensemble if certification.shield else ensemble.mixture
     if certification.subject != compute_subject_digest(subject, rules, region):
         raise InvalidInput(
@@ -152,7 +155,7 @@ def record_certified(
     _record(ensemble, certification.strength, requirement.name, where)
 
 
-def record_constructed(ensemble: Ensemble, rule: Built) -> None:
+def record_constructed(ensemble: Ensemble, rule: Requirement) -> None:
     """Note that every member of this mixture keeps the rule by its structure."""
     if not is_constructed(ensemble, rule):
         raise InvalidInput(
@@ -160,7 +163,13 @@ def record_constructed(ensemble: Ensemble, rule: Built) -> None:
             "cg4ai.members.CompletedMembers (equalities) or ArrangedMembers, or use record_audited",
             code="unsupported",
         )
-    _record(ensemble, Strength.CONSTRUCTED, rule.name, {"rules": rule.digest})
+    if isinstance(rule, Built):
+        where: dict[str, Any] = {"rules": rule.digest}
+    else:
+        assert isinstance(rule.region, Region)
+        rules = guard_of(rule, ensemble.output_size).rules
+        where = {"region": rule.region.record(), "rules": rules.digest}
+    _record(ensemble, Strength.CONSTRUCTED, rule.name, where)
 
 
 def record_audited(
@@ -288,6 +297,8 @@ def find_recorded_ranks(ensemble: Ensemble, inputs: Array) -> Ranks:
                 covered = region_of(claim["region"]).covers(inputs)
             elif strength == Strength.CONSTRUCTED:
                 covered = np.ones(len(inputs), bool)
+                if "region" in claim:  # else at every input
+                    covered = region_of(claim["region"]).covers(inputs)
             elif strength == Strength.AUDITED:
                 covered = np.isin(digests, claim["inputs"])
             else:

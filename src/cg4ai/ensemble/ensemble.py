@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cg4ai.ensemble.shield import ShieldedEnsemble
     from cg4ai.ensemble.slack import Slack
     from cg4ai.rules import Requirement
+    from cg4ai.rules.caps import Caps
     from cg4ai.rules.guards import Guard
     from cg4ai.rules.output_sets import OutputSet
 
@@ -307,6 +308,14 @@ class Ensemble(Mixture):
             return ()
         common = set.intersection(*({one.key for one in shield.guards} for shield in shields))
         return tuple(one for one in shields[0].guards if one.key in common)
+
+    @property
+    def caps(self) -> tuple[Caps, ...]:
+        """The limits, functions of the input, that members keep, each once; none if some do not."""
+        found = [part.members.caps for part in self.used]
+        known = {one.digest: one for one in found if one is not None}
+        whole = None not in found and len(self.layout) == 1 and self.shield_digest is None
+        return tuple(known.values()) if whole else ()
 
     def find_outside(self, x: Array) -> NDArray[np.bool_]:
         """(n, d) -> (n,): inputs that some rule says nothing of: outside its regions."""

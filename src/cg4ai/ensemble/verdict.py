@@ -27,6 +27,7 @@ COVERAGE = {
     Strength.CONSTRUCTED: "on every possible input (by construction)",
     Strength.SHIELDED: "at every input of {place} (by a shield)",
 }
+EVERY_INPUT = "every input"  # the place of rules that name none
 UNPROVEN = (Strength.UNVERIFIED, Strength.ATTACKED, Strength.BOUNDED)
 WIDEST = 32  # letters of a rule's name, for which a column of names is made wider
 
@@ -58,13 +59,15 @@ def describe_coverage(
     if place.startswith("1 listed "):
         place = place.removesuffix("s")
     if holds:
-        where = "pairs of inputs" if place == "every input" else place
+        where = "pairs of inputs" if place == EVERY_INPUT else place
+        if strength is Strength.CONSTRUCTED and place != EVERY_INPUT:
+            return f"at every input of {place} (by construction)"
         return COVERAGE[strength].format(place=where)
     by = f"by up to {worst_violation:.3g}"
     if strength is Strength.AUDITED:
         return f"VIOLATED on the {place}: {rows - satisfied} of {rows} conditions missed, {by}"
     inputs = "1 input" if rows == 1 else f"{rows} inputs"
-    where = "" if place == "every input" else f" of {place}"
+    where = "" if place == EVERY_INPUT else f" of {place}"
     return f"VIOLATED at {inputs}{where}, {by}"
 
 

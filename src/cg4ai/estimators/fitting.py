@@ -227,6 +227,7 @@ class ConstrainedEstimator(StoredEstimator):
             pricers=pricers,
             layout=Layout.single(task.outputs),
             start=start,
+            probabilities=(task.outputs,) if task.links == "softmax" else (),
             held_out=held_out,
             labelled=data.objective(loss, kind) if self.votes_ else None,
         )

@@ -301,8 +301,9 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
 def _boosted_once(task: LearningTask, jobs: int | None, work: Effort) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model, weighed like any other.
 
-    Smaller tables of classes have one of small trees. Where rules bind rows of the master, networks alone learn to keep them. Where all rules are
-    rates, a boosted model would learn by heart who is in which group.
+    Smaller tables of classes have one of small trees. With effort "best" networks alone learn to
+    keep rules that bind rows of the master. Where all rules are rates, a boosted model would learn
+    by heart who is in which group.
     """
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"

@@ -9,6 +9,7 @@ from cg4ai.exports import lazy_exports
 if TYPE_CHECKING:
     from cg4ai.ensemble.export import ErfcSeries, erfc_series
     from cg4ai.members.boosted import from_lightgbm, from_xgboost
+    from cg4ai.members.capped import CappedArchitecture, CappedMembers
     from cg4ai.members.constants import ConstantMembers
     from cg4ai.members.conversion import from_sklearn
     from cg4ai.members.equalities import CompletedArchitecture, CompletedMembers
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from cg4ai.members.nested_classes import NestedMembers
     from cg4ai.members.networks import NetworkArchitecture, NetworkMembers, affine
     from cg4ai.members.output_sets import ArrangedArchitecture, ArrangedMembers
+    from cg4ai.members.reconciled import ReconciledArchitecture, ReconciledMembers
     from cg4ai.members.shielded import Shield, ShieldedArchitecture, ShieldedMembers
     from cg4ai.members.side_by_side import InputMask, SideBySideArchitecture, SideBySideMembers
     from cg4ai.members.trees import TreeMembers
@@ -38,6 +40,7 @@ else:
         {
             "cg4ai.ensemble.export": ["ErfcSeries", "erfc_series"],
             "cg4ai.members.boosted": ["from_lightgbm", "from_xgboost"],
+            "cg4ai.members.capped": ["CappedArchitecture", "CappedMembers"],
             "cg4ai.members.constants": ["ConstantMembers"],
             "cg4ai.members.conversion": ["from_sklearn"],
             "cg4ai.members.equalities": ["CompletedArchitecture", "CompletedMembers"],
@@ -50,6 +53,7 @@ else:
             "cg4ai.members.nested_classes": ["NestedMembers"],
             "cg4ai.members.networks": ["NetworkArchitecture", "NetworkMembers", "affine"],
             "cg4ai.members.output_sets": ["ArrangedArchitecture", "ArrangedMembers"],
+            "cg4ai.members.reconciled": ["ReconciledArchitecture", "ReconciledMembers"],
             "cg4ai.members.shielded": ["Shield", "ShieldedArchitecture", "ShieldedMembers"],
             "cg4ai.members.side_by_side": [
                 "SideBySideArchitecture",
@@ -73,6 +77,8 @@ __all__ = [
     "ArchitectureDefaults",
     "ArrangedArchitecture",
     "ArrangedMembers",
+    "CappedArchitecture",
+    "CappedMembers",
     "CompletedArchitecture",
     "CompletedMembers",
     "ConstantMembers",
@@ -93,6 +99,8 @@ __all__ = [
     "NetworkMembers",
     "Parameters",
     "Part",
+    "ReconciledArchitecture",
+    "ReconciledMembers",
     "Shield",
     "ShieldedArchitecture",
     "ShieldedMembers",

@@ -37,6 +37,8 @@ MODULES = {"module": Home("modules", "ModuleMembers")}
 WRAPPERS = {
     "shielded": Home("shielded", "ShieldedMembers"),
     "completed": Home("equalities", "CompletedMembers"),
+    "capped": Home("capped", "CappedMembers"),
+    "reconciled": Home("reconciled", "ReconciledMembers"),
     "arranged": Home("output_sets", "ArrangedMembers"),
     "nested": Home("nested_classes", "NestedMembers"),
 }

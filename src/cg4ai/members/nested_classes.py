@@ -15,11 +15,13 @@ from torch import Tensor
 
 from cg4ai.errors import InvalidInput
 from cg4ai.members.checks import check_indices
-from cg4ai.members.slopes import Moves
+from cg4ai.members.slopes import OPPOSITE, Moves
 from cg4ai.members.wrappers import Restored, WrappedMembers
 from cg4ai.protocols import Members, Single
 from cg4ai.records import IntArray, MemberState
 from cg4ai.rules.shapes import Monotone, Shape
+
+EACH = -1  # each class against all others
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,16 @@ class Nesting:
     With a class `output` there are two: of the first its probability p is taken, of the second
     those q of the others, which share what is left: p and (1 - p) q. Without, classes are in
     order and there is a part for each but the first, of which P(class >= k) is taken in column k.
-    Sorted they fall with k, as they must, and their differences are the probabilities.
+    Sorted they fall with k, as they must, and their differences are the probabilities. With EACH
+    there is a part for each class against all others, and their probabilities are divided by their
+    sum: one of them rises where its own part rises and all other parts fall.
     """
 
     size: int
     output: int | None = None
 
     def __post_init__(self) -> None:
-        if self.size < 3 or not (self.output is None or 0 <= self.output < self.size):
+        if self.size < 3 or not (self.output in (None, EACH) or 0 <= self.output < self.size):
             raise InvalidInput(
                 f"nested classes are three or more and output one of them, got {self.size} "
                 f"classes and output {self.output}",
@@ -45,7 +49,7 @@ class Nesting:
 
     @property
     def parts(self) -> int:
-        return self.size - 1 if self.output is None else 2
+        return {None: self.size - 1, EACH: self.size}.get(self.output, 2)
 
     @property
     def another(self) -> int:
@@ -57,6 +61,8 @@ class Nesting:
         """{part: the column of its that is taken as it is}, which rules on the whole bind."""
         if self.output is None:
             return {k - 1: k for k in range(1, self.size)}
+        if self.output == EACH:
+            return {k: k for k in range(self.size)}
         return {0: self.output}
 
     @property
@@ -80,6 +86,10 @@ class Nesting:
             first = falling[..., :1]
             above = torch.cat([torch.ones_like(first), falling], -1)
             return above - torch.cat([falling, torch.zeros_like(first)], -1)
+        if self.output == EACH:
+            each = torch.stack([parts[:, k, :, k] for k in range(self.size)], -1)
+            total = each.sum(-1, keepdim=True)
+            return torch.where(total > 0, each / torch.where(total > 0, total, 1.0), 1 / self.size)
         own = parts[:, 0, :, self.output : self.output + 1]
         others = (1.0 - own) * parts[:, 1]
         return torch.cat([others[..., : self.output], own, others[..., self.output + 1 :]], -1)
@@ -133,13 +143,20 @@ class NestedMembers(WrappedMembers[Nesting]):
         nesting = self.layer
         if not isinstance(shape, Monotone) or shape.logits:
             return ()
-        if (shape.ordered, shape.output) != (nesting.output is None, nesting.output):
+        if shape.ordered != (nesting.output is None) or (shape.output is None) != shape.ordered:
+            return ()
+        if nesting.output not in (None, EACH) and shape.output != nesting.output:
             return ()
         first = np.arange(len(self)) * nesting.parts
         found = [
             self.inner.take(first + part).find_moves(replace(shape, output=k, ordered=False))
             for part, k in nesting.bound.items()
         ]
+        if nesting.output == EACH:  # the others do the opposite
+            found = [
+                own if k == shape.output else [one[..., OPPOSITE] for one in own]
+                for k, own in enumerate(found)
+            ]
         return [np.concatenate(parts) for parts in zip(*found, strict=True)]
 
     @classmethod

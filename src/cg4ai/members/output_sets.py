@@ -23,6 +23,7 @@ from cg4ai.members.wrappers import Restored, WrappedArchitecture, WrappedMembers
 from cg4ai.nn.set_projection import SetTensors, clamp_inward
 from cg4ai.protocols import Members, Parameters, Single
 from cg4ai.records import Array, MemberState
+from cg4ai.rules.caps import Caps, survives
 from cg4ai.rules.output_sets import OutputSet, Total
 from cg4ai.rules.shapes import Shape
 
@@ -70,6 +71,12 @@ class ArrangedMembers(WrappedMembers[SetTensors]):
     @property
     def output_set(self) -> OutputSet:
         return self.layer.source
+
+    @property
+    def caps(self) -> Caps | None:
+        """Those of the members inside, where moving outputs into the set keeps them."""
+        own = self.inner.caps
+        return own if own is not None and survives(own, self.output_set) else None
 
     def wrap(self, inner: Members) -> Self:
         return type(self)(inner, self.output_set)

@@ -85,13 +85,32 @@ class SignedArchitecture(ArchitectureDefaults):
                     code="unsupported",
                 )
             return
-        for shape in self.shapes[1:]:
-            if not np.array_equal(shape.differences(size), first.differences(size)):
-                raise InvalidInput(
-                    f"{first.name} and {shape.name} are about different classes, which one "
-                    "network cannot keep together; ask for one class, or for classes in order",
-                    code="infeasible",
-                )
+        if not self.of_several:
+            return
+        if any(shape.ordered for shape in self.shapes):
+            raise InvalidInput(
+                f"{first.name} and {self.shapes[1].name} are about one class and about classes in "
+                "order, which one network cannot keep together; ask for one of the two",
+                code="infeasible",
+            )
+        left = self._targets()[..., :2].any(axis=(0, 2))
+        if not left.all():
+            raise InvalidInput(
+                f"{first.name} and {self.shapes[1].name} ask for opposite things of feature "
+                f"{int(np.flatnonzero(~left)[0])}: no class could move with it; leave one out",
+                code="infeasible",
+            )
+
+    @property
+    def of_several(self) -> bool:
+        """Whether shapes are about different classes: then each score has its own moves.
+
+        The score of a bound class rises and all others fall, so that its differences rise.
+        """
+        if not self.of_classes:
+            return False
+        rows = [shape.differences(self.output_size) for shape in self.shapes]
+        return any(not np.array_equal(rows[0], one) for one in rows)
 
     @property
     def of_classes(self) -> bool:
@@ -112,6 +131,13 @@ class SignedArchitecture(ArchitectureDefaults):
 
     def _targets(self) -> Moves:
         """(m, d, 4): what each output, or each difference of scores, may do."""
+        if self.of_several:
+            made = np.ones((self.output_size, self.input_size, 4), bool)
+            for shape in self.shapes:
+                own = reach.find_allowed_moves([shape], self.input_size)
+                bound = shape.differences(self.output_size).sum(axis=0) > 0
+                made &= np.where(bound[:, None, None], own, own[..., reach.OPPOSITE])
+            return made
         if self.of_classes:
             one = reach.find_allowed_moves(self.shapes, self.input_size)
             return np.repeat(one[None], self.output_size - 1, axis=0)
@@ -180,6 +206,8 @@ class SignedArchitecture(ArchitectureDefaults):
 
     def scores(self, differences: Tensor) -> Tensor:
         """(count, m, width) -> (count, m + 1, width): scores with exactly ordered entries."""
+        if self.of_several:
+            return differences  # they are scores already
         zero = torch.zeros_like(differences[:, :1])
         shape = self.shapes[0]
         if shape.ordered:
@@ -215,6 +243,8 @@ class SignedArchitecture(ArchitectureDefaults):
         return known
 
     def _differences(self, scores: Tensor) -> Tensor:
+        if self.of_several:
+            return scores
         rows = self.shapes[0].differences(self.output_size)
         made: Tensor = torch.as_tensor(rows, dtype=scores.dtype, device=scores.device) @ scores
         return made

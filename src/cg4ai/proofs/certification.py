@@ -12,7 +12,7 @@ from cg4ai import clock
 from cg4ai.clock import Deadline, Review
 from cg4ai.ensemble.audit import estimate_region_size
 from cg4ai.ensemble.claims import compute_subject_digest
-from cg4ai.ensemble.constructed import Built
+from cg4ai.ensemble.constructed import Built, keeps_capped
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.errors import InvalidInput
 from cg4ai.parallel import check_jobs
@@ -80,7 +80,7 @@ def certify(
     _check_limits(time_limit_s, cell_limit, batch=batch, memory_limit=memory_limit)
     check_jobs(n_jobs)
     ensemble, requirement = resolve_subject(ensemble, requirement, region)
-    if isinstance(requirement, Built):
+    if isinstance(requirement, Built) or keeps_capped(ensemble, requirement):
         return certify_construction(ensemble, requirement)
     rules = find_proof_rules(requirement, output_size=ensemble.output_size)
     place = _place(ensemble, region if region is not None else requirement.region)

@@ -16,14 +16,18 @@ from numpy.typing import NDArray
 
 from cg4ai import __version__, clock
 from cg4ai.ensemble.claims import compute_mixture_digest
-from cg4ai.ensemble.constructed import Built, find_forms
+from cg4ai.ensemble.constructed import Built, find_forms, keeps_capped
 from cg4ai.ensemble.ensemble import Ensemble
 from cg4ai.ensemble.output_sets import find_set_forms
 from cg4ai.members.structure import OutputForm
 from cg4ai.proofs.records import Certification, build_construction_answer
 from cg4ai.records import Array
+from cg4ai.rules import Requirement
+from cg4ai.rules.affine import AffineRules
+from cg4ai.rules.box import Box
 from cg4ai.rules.equality import Equality
 from cg4ai.rules.output_sets import OutputRule
+from cg4ai.rules.regions import Region
 from cg4ai.rules.shapes import Monotone, Shape
 from cg4ai.runs import files
 from cg4ai_checker import Rejected, verdict
@@ -71,7 +75,7 @@ class Statement(NamedTuple):
     arrays: Arrays
 
 
-def certify_construction(ensemble: Ensemble, rule: Built) -> Certification:
+def certify_construction(ensemble: Ensemble, rule: Requirement) -> Certification:
     """Proven if the checker sees that every member that is used keeps it; unknown if not."""
     started = clock.now()
     rule.check(ensemble.input_size, ensemble.output_size)
@@ -88,25 +92,31 @@ def certify_construction(ensemble: Ensemble, rule: Built) -> Certification:
     )
 
 
-def compute_construction_subject(ensemble: Ensemble, rule: Built) -> str:
+def compute_construction_subject(ensemble: Ensemble, rule: Requirement) -> str:
     """The digest of what such a certification is about."""
     if isinstance(rule, Equality):
         numbers = files.arrays_digest(_equality_arrays(rule, ensemble.input_size))
-        about = ["equality", numbers]
-    else:
+        about: list[Any] = ["equality", numbers]
+    elif isinstance(rule, Built):
         about = ["shape" if isinstance(rule, Shape) else "outputs", rule.digest]
+    else:
+        assert isinstance(rule.region, Region)
+        assert rule.normal_form is not None
+        about = ["caps", rule.normal_form.digest, rule.region.record()]
     content = [compute_mixture_digest(ensemble), ensemble.shield_digest, *about]
     return hashlib.sha256(files.json_line(content)).hexdigest()
 
 
 def build_construction_certificate(
-    ensemble: Ensemble, rule: Built, title: str = "a mixture"
+    ensemble: Ensemble, rule: Requirement, title: str = "a mixture"
 ) -> bytes:
     """The certificate that every member, and the anchor of a shield, keeps the rule."""
     if isinstance(rule, Equality):
         stated = _state_equality(ensemble, rule)
     elif isinstance(rule, OutputRule):
         stated = _state_outputs(ensemble, rule)
+    elif not isinstance(rule, Shape):
+        stated = _state_caps(ensemble, rule)
     else:
         stated = _state_shape(ensemble, rule)
     claim = {
@@ -158,6 +168,20 @@ def _state_outputs(ensemble: Ensemble, rule: OutputRule) -> Statement:
     for number, one in enumerate(distinct.values()):
         arrays |= {f"form{number}.{name}": array for name, array in one.items()}
     return Statement({"kind": "outputs", "forms": len(distinct)}, arrays)
+
+
+def _state_caps(ensemble: Ensemble, rule: Requirement) -> Statement:
+    """The members themselves, whose limits are compared with the rules."""
+    rules, region = rule.normal_form, rule.region
+    if not keeps_capped(ensemble, rule):
+        raise Rejected("some members have no limits that keep the rule on its box")
+    assert isinstance(rules, AffineRules)
+    assert isinstance(region, Box)
+    states = [part.members.state() for part in ensemble.used]
+    arrays: Arrays = {name: getattr(rules, name) for name in ("constant", "limit", "tilt", "piece")}
+    arrays |= {"lower": region.lower, "upper": region.upper}
+    members = [files.member_record(state) for state in states]
+    return Statement({"kind": "caps", "members": members}, arrays | files.member_arrays(states))
 
 
 def _state_shape(ensemble: Ensemble, shape: Shape) -> Statement:

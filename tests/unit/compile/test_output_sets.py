@@ -12,7 +12,7 @@ import cg4ai
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
 from cg4ai.errors import InvalidInput
 from cg4ai.records import Array
-from cg4ai.rules import Box, Equality, Linear, Ordered, Range, SumTo
+from cg4ai.rules import AffineBound, Box, Equality, Linear, Ordered, Range, SumTo
 from raising import raises
 
 RANDOM = np.random.default_rng(0)
@@ -89,7 +89,10 @@ def test_probabilities_are_refused(members: str) -> None:
 @pytest.mark.parametrize(
     ("rules", "code"),
     [
-        ([Range(0, 1), Equality(None, [1.0, 1.0, 1.0], 2.0)], "infeasible"),
+        (
+            [Range(0, 1), Equality(None, [1.0, 1.0, 1.0], AffineBound(2.0, [1.0] * X.shape[1]))],
+            "infeasible",
+        ),
         ([Range(0, 1), SumTo(5)], "infeasible"),
         ([Range(0, 1, [4])], "unknown-name"),
         ([Ordered((0, 1)), Range(2, 3, [0]), Range(0, 1, [1])], "infeasible"),

@@ -69,8 +69,8 @@ def test_modules_of_ones_own_are_refused() -> None:
 
 
 def test_a_shield_cannot_be_demanded_beside_it() -> None:
-    from cg4ai.rules import Box, Linear
+    from cg4ai.rules import Ball, Linear
 
-    cap = Linear(Box([-1, -1], [1, 1]), [1.0], 2.0, "<=", name="cap")
+    cap = Linear(Ball([0, 0], 1.0), [1.0], 2.0, "<=", name="cap")
     with raises(InvalidInput, "anchor", "Monotone"):
         solve(problem(requirements=[RULE, cap]), Settings(guarantee="shielded"))

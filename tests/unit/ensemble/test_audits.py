@@ -21,6 +21,7 @@ class Affine:
     differentiable = True
     takes_missing = False
     guards = ()
+    caps = ()
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = torch.as_tensor(matrix)

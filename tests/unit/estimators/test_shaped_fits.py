@@ -17,7 +17,7 @@ from cg4ai.estimators.holdout import LabelledData
 from cg4ai.estimators.simple_members import signed_models
 from cg4ai.records import IterationRecord
 from cg4ai.rules import (
-    Box,
+    Ball,
     Curvature,
     Equality,
     Linear,
@@ -144,7 +144,7 @@ def test_names_of_columns() -> None:
 
 
 def test_region_rules_become_rows_beside_a_shape() -> None:
-    cap = Linear(Box(-np.ones(4), np.ones(4)), [1.0], 1.0, "<=", name="cap")
+    cap = Linear(Ball(np.zeros(4), 1.0), [1.0], 1.0, "<=", name="cap")
     with pytest.warns(FitWarning):  # of the iteration limit, at least
         model = ConstrainedRegressor(**QUICK).fit(X, Y, requirements=[Monotone({0: 1}), cap])
     assert model.audit_[0].strength == "constructed"

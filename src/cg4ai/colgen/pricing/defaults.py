@@ -131,6 +131,10 @@ class MemberChangePricer(WrappingPricer):
     inner: Pricer
     change: Callable[[Members], Members]
 
+    def with_members(self, change: MemberChange) -> Pricer:
+        """What is asked for later is put around what was asked for before, as of architectures."""
+        return MemberChangePricer(self, change.members)
+
     def price(self, request: PricingRequest) -> PricingResult:
         found = self.inner.price(request)
         if found.members is None:

@@ -17,7 +17,12 @@ from cg4ai.colgen.pricing.monotone_parameters import (
     find_signs,
     set_monotone_constraints,
 )
-from cg4ai.colgen.pricing.nested_classes import check_nesting, find_nesting, fit_nested_member
+from cg4ai.colgen.pricing.nested_classes import (
+    check_nesting,
+    find_nesting,
+    find_part_signs,
+    fit_nested_member,
+)
 from cg4ai.colgen.pricing.probes import Probe
 from cg4ai.colgen.pricing.reduced_cost import (
     compute_loss_gradient,
@@ -186,7 +191,8 @@ class TreePricer(PricerDefaults):
         if classes is not None and classes > 2 and signs is not None:
             rows = (sample.inputs, np.asarray(targets, np.int64), weights)
             nesting = find_nesting(self.shapes, classes)
-            return fit_nested_member(model, rows, nesting=nesting, signs=signs)
+            parts = find_part_signs(self.shapes, nesting, signs)
+            return fit_nested_member(model, rows, nesting=nesting, signs=parts)
 
         def member(one: Any, wanted: Array | IntArray) -> Members:
             one.fit(sample.inputs, wanted, sample_weight=weights)

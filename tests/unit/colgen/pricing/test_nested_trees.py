@@ -125,7 +125,7 @@ ORDERED, FIRST = Monotone({0: 1}, ordered=True, name="in order"), Monotone({0: 1
     ("shapes", "estimator", "code"),
     [
         ([ORDERED, FIRST], HISTOGRAMS, "infeasible"),
-        ([FIRST, Monotone({1: 1}, output=1)], HISTOGRAMS, "infeasible"),
+        ([Monotone({0: 1}, output=one) for one in range(3)], HISTOGRAMS, "infeasible"),
         ([Monotone({0: 1})], HISTOGRAMS, "missing-argument"),
         ([FIRST], RandomForestClassifier(class_weight={0: 1, 1: 2, 2: 1}), "unsupported"),
     ],
@@ -146,3 +146,22 @@ def test_several_features_of_one_class_may_be_bound_by_several_rules():
     )
     members = TreePricer(HISTOGRAMS, scales=(1.0,)).with_shapes(shapes).price(request).members
     assert not any(find_obstacle(members, shape) for shape in shapes)
+
+
+@pytest.mark.parametrize("second", [Monotone({0: -1, 1: 1}, output=3), Monotone({0: 1}, output=3)])
+def test_several_classes_may_be_bound_each_by_its_own_rule(second):
+    shapes = [Monotone({0: 1}, output=0, name="first"), second]
+    for shape in shapes:
+        shape.check(4, 4)
+    request = make_request(
+        Supervised(X, GRADES, "log_loss"), RowSet(Layout.single(4)), duals=[], gammas=[1e6]
+    )
+    members = TreePricer(HISTOGRAMS, scales=(1.0,)).with_shapes(shapes).price(request).members
+    assert not any(find_obstacle(members, shape) for shape in shapes)
+    assert find_obstacle(members, Monotone({2: 1}, output=0))
+    before = outputs(members, X)
+    after = outputs(members, X + 0.5 * np.eye(4)[0])
+    assert (after[..., 0] >= before[..., 0]).all()
+    assert (np.sign(second.features[0]) * (after[..., 3] - before[..., 3]) >= 0).all()
+    assert np.abs(before.sum(-1) - 1).max() < 1e-12
+    assert (before.argmax(-1) == GRADES).mean() > 0.5
