@@ -295,11 +295,13 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         # slack is priced in units of rows by the master where the loss has a unit of its own
         price = loss_unit / unit if USUAL[0] <= loss_unit <= 10 * USUAL[1] else 1.0
         held_out = getattr(self, "n_held_out_", 0) > 0
+        # exact pricers go on until the optimum is proven, whatever the effort
+        rounds = 0 if getattr(self, "_exact", False) else work.training_rounds
         epsilon = IMPROVEMENT if held_out else usual.epsilon
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
-            "training_rounds": work.training_rounds if _auto(self.iteration_limit) else 0,
+            "training_rounds": rounds if _auto(self.iteration_limit) else 0,
             "estimate_restarts": work.estimate_restarts,
             "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),
