@@ -68,6 +68,12 @@ X, Y, G = people(1500)
 PARITY = DecisionRate(X, G, tolerance=0.05, name="parity")
 
 
+@pytest.fixture(scope="module")
+def lines() -> ConstrainedClassifier:
+    """Logistic regression under `PARITY`, for tests that only ask it."""
+    return ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
+
+
 @pytest.mark.parametrize("members", [LogisticRegression(), DecisionTreeClassifier(max_depth=4)])
 def test_parity_of_decisions_holds_at_the_listed_rows(members: Any) -> None:
     model = ConstrainedClassifier(members=members, random_state=0).fit(X, Y, [PARITY])
@@ -88,16 +94,16 @@ def test_equalised_odds_of_networks() -> None:
     assert model.score(X, Y) > max(Y.mean(), 1 - Y.mean())
 
 
-def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path) -> None:
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
+def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path, lines: ConstrainedClassifier) -> None:
+    model = lines
     decided = model.predict(X)
     assert [int(model.predict(x[None])[0]) for x in X[:50]] == decided[:50].tolist()
     model.ensemble_.save(tmp_path / "model")
     assert load(tmp_path / "model").decide(X).tolist() == decided.tolist()
 
 
-def test_rates_are_stated_with_intervals_where_models_were_not_trained() -> None:
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
+def test_rates_are_stated_with_intervals_where_models_were_not_trained(lines: ConstrainedClassifier) -> None:
+    model = lines
     first, second, difference = model.audit_[0].rates
     decided = model.predict(X)
     assert np.isclose(first.value, decided[G == 0].mean())
@@ -156,10 +162,14 @@ EVERYWHERE = np.concatenate(
         np.array(np.meshgrid(*zip(LOW, HIGH, strict=True))).reshape(4, -1).T,
     ]
 )
+HEAVY = (pytest.mark.slow, pytest.mark.guard)  # one cheaper case of each stays without
+HEAVY_NETWORK = pytest.param("network", marks=HEAVY)  # trained for every fold
 QUICK: dict[str, Any] = {"random_state": 0, "iteration_limit": 4, "steps": 60}
 
 
-@pytest.mark.parametrize("members", [LogisticRegression(), "tree", "network"])
+@pytest.mark.parametrize(
+    "members", [LogisticRegression(), pytest.param("tree", marks=HEAVY), HEAVY_NETWORK]
+)
 def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(members: Any) -> None:
     cap = Linear(Box(LOW, HIGH), [0.0, 1.0], 0.7, "<=", name="cap")
     clear = Margin(Box([1.0, 0.5, -1.0, -1.0], [2.5, 2.0, 0.0, 1.0]), 1, 0.2, name="clear")
@@ -179,7 +189,7 @@ def test_beside_rules_over_regions_scores_keep_these_and_decisions_the_rate(memb
     assert "decisions have thresholds" in model.result_.note
 
 
-@pytest.mark.parametrize("members", ["tree", "network"])
+@pytest.mark.parametrize("members", ["tree", HEAVY_NETWORK])
 def test_beside_monotone_scores_and_decisions_never_fall(members: Any) -> None:
     rises = Monotone({1: +1}, name="rises")
     model = ConstrainedClassifier(members=members, **QUICK)
@@ -201,7 +211,7 @@ def test_beside_monotone_scores_and_decisions_never_fall(members: Any) -> None:
 def test_beside_a_range_of_logits_and_listed_rules() -> None:
     limits = Range(-2.0, 2.0, name="limits")
     cases = Linear(X[:4], [-1.0, 1.0], 2 * Y[:4] - 1.5, ">=", name="cases")
-    model = ConstrainedClassifier(scores="logit", **QUICK)
+    model = ConstrainedClassifier(scores="logit", **(QUICK | {"iteration_limit": 2, "steps": 10}))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FitWarning)
         model.fit(X, Y, [PARITY, limits, cases])
@@ -212,8 +222,15 @@ def test_beside_a_range_of_logits_and_listed_rules() -> None:
     assert gap(model.predict(X), G) <= 0.05 + 1e-9
 
 
-@pytest.mark.parametrize("of", ["selection", "equalised odds"])
-@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize(
+    ("of", "known"),
+    [
+        ("selection", True),
+        pytest.param("selection", False, marks=HEAVY),
+        pytest.param("equalised odds", True, marks=HEAVY),
+        pytest.param("equalised odds", False, marks=HEAVY),
+    ],
+)
 def test_rates_carry_over_to_new_rows(of: str, known: bool) -> None:
     tolerance, gaps, right, plain = 0.04, [], [], []
     for seed in range(3):
@@ -272,8 +289,8 @@ def test_one_model_cannot_decide_for_groups() -> None:
         ConstrainedClassifier(members="tree", single_model=True).fit(X, Y, [PARITY])
 
 
-def test_the_frontier_is_of_rows_that_chose_nothing() -> None:
-    model = ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [PARITY])
+def test_the_frontier_is_of_rows_that_chose_nothing(lines: ConstrainedClassifier) -> None:
+    model = lines
     found = model.frontier([0.02, 0.1, 0.3])
     assert [one.tolerance for one in found.points] == [0.02, 0.1, 0.3]
     assert np.all(np.diff([one.gap for one in found.points]) > 0)

@@ -64,3 +64,15 @@ def test_what_is_set_by_itself_wins(table: tuple[Any, Any]) -> None:
     assert model.training_of_networks(10_000).steps == 7
     settings = model.run_settings()
     assert (settings.iteration_limit, settings.training_rounds) == (3, 0)
+
+
+@pytest.mark.filterwarnings("ignore::cg4ai.errors.FitWarning")
+@pytest.mark.parametrize("limit", [1, 3])
+def test_few_columns_have_room_for_few_members(table: tuple[Any, Any], limit: int) -> None:
+    """Without simple members to start from, a boosted model is the first of the mixture."""
+    model = ConstrainedRegressor(
+        settings={"column_limit": limit}, steps=5, iteration_limit=2, random_state=0
+    )
+    model.fit(*table)
+    assert model.result_.columns <= limit
+    assert np.isfinite(model.predict(table[0])).all()
