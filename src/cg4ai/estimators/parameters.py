@@ -45,9 +45,10 @@ PARAMETERS = """
     requirements : the rules, as a list, where they are not given to `fit`: then `clone` takes them
         along and searches can compare lists of them. One of the two places, not both.
     effort : how much to train; what is set by itself wins over it. "fast": one boosted model where
-        boosted trees can keep the rules, else small networks for a short time; one round.
-        "default": a boosted model and networks, two rounds. "best": as long as it improves, some
-        10 to 50 times LightGBM's time. Rules are kept, audited and proven alike.
+        boosted trees can keep the rules and rows are many, else small networks for a short time,
+        too; one round. "default": a boosted model and networks, two rounds. "best": as long as it
+        improves, some 10 to 50 times LightGBM's time. Rules are kept, audited and proven alike;
+        members that are priced exactly are priced until the optimum is proven, whatever the word.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
         (16,), (64,) with more than 32 inputs, or (32, 32) with many rows, more than 3,000 (6,000
         with effort="best"); and gelu, but tanh where a `Monotone` stands, and relu where a

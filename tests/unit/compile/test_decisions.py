@@ -94,7 +94,9 @@ def test_equalised_odds_of_networks() -> None:
     assert model.score(X, Y) > max(Y.mean(), 1 - Y.mean())
 
 
-def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path, lines: ConstrainedClassifier) -> None:
+def test_decisions_are_the_same_alone_and_after_saving(
+    tmp_path: Path, lines: ConstrainedClassifier
+) -> None:
     model = lines
     decided = model.predict(X)
     assert [int(model.predict(x[None])[0]) for x in X[:50]] == decided[:50].tolist()
@@ -102,7 +104,9 @@ def test_decisions_are_the_same_alone_and_after_saving(tmp_path: Path, lines: Co
     assert load(tmp_path / "model").decide(X).tolist() == decided.tolist()
 
 
-def test_rates_are_stated_with_intervals_where_models_were_not_trained(lines: ConstrainedClassifier) -> None:
+def test_rates_are_stated_with_intervals_where_models_were_not_trained(
+    lines: ConstrainedClassifier,
+) -> None:
     model = lines
     first, second, difference = model.audit_[0].rates
     decided = model.predict(X)

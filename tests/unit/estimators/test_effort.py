@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.colgen.pricing.defaults import iterate_pricers
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.errors import InvalidInput
 from cg4ai.records import StopReason
 from cg4ai.rules import Box, Linear, Probability
@@ -47,11 +50,23 @@ def test_fast_trains_once_where_no_rule_asks_for_more(table: tuple[Any, Any]) ->
     assert model.score(*table) > 0.9
 
 
+@pytest.mark.parametrize(("classes", "networks"), [(2, False), (3, True)])
+def test_fast_has_networks_where_rows_are_few_for_their_classes(
+    classes: int, networks: bool
+) -> None:
+    x = np.random.default_rng(1).normal(size=(1200, 2))
+    y = (x[:, 0] > 0) + (classes - 2) * (x[:, 1] > 0)
+    problem = ConstrainedClassifier(effort="fast", random_state=0).problem(x, y)
+    trained = {type(part) for one in problem.pricers for part in iterate_pricers(one)}
+    assert TreePricer in trained
+    assert (GradientPricer in trained) == networks
+
+
 def test_rows_are_met_whatever_the_effort() -> None:
     random = np.random.default_rng(0)
-    x = random.normal(size=(120, 3))
+    x = random.normal(size=(60, 3))
     y = (x[:, 0] > 0).astype(int)
-    odd = Probability(x[:6], 1 - y[:6], at_least=0.7)
+    odd = Probability(x[:3], 1 - y[:3], at_least=0.7)
     model = ConstrainedClassifier(effort="fast", random_state=0).fit(x, y, requirements=[odd])
     assert model.audit_[0].holds
 
