@@ -237,7 +237,7 @@ def test_beside_a_range_of_logits_and_listed_rules() -> None:
 )
 def test_rates_carry_over_to_new_rows(of: str, known: bool) -> None:
     tolerance, gaps, right, plain = 0.04, [], [], []
-    for seed in range(3):
+    for seed in range(2):
         inputs, labels, group = people(3000, seed=20 + seed)
         fresh, fresh_labels, fresh_group = people(20_000, seed=40 + seed)
         place = None
@@ -279,8 +279,9 @@ def test_groups_too_small_are_refused_or_warned_of() -> None:
 
 
 def test_a_feature_that_does_not_tell_the_groups_is_refused() -> None:
-    rule = DecisionRate(X, G, tolerance=0.1, group_feature=0)
-    ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(X, Y, [rule])
+    known = people(800)
+    rule = DecisionRate(known[0], known[2], tolerance=0.1, group_feature=0)
+    ConstrainedClassifier(members=LogisticRegression(), random_state=0).fit(*known[:2], [rule])
     mixed = np.column_stack([X, np.arange(len(X)) % 2])
     with raises(InvalidInput, "conflict"):
         ConstrainedClassifier().fit(
@@ -300,9 +301,8 @@ def test_the_frontier_is_of_rows_that_chose_nothing(lines: ConstrainedClassifier
     assert np.all(np.diff([one.gap for one in found.points]) > 0)
     assert found.points[0].accuracy < found.unbound.accuracy
     assert found.table()[-1]["gap"] == found.unbound.gap > 0.2
-    assert str(pickle.loads(pickle.dumps(model)).frontier([0.1]).points) == str(
-        model.frontier([0.1]).points
-    )
+    again = pickle.loads(pickle.dumps(model)).frontier([0.1])
+    assert str(again.points) == str(found.points[1:2])
     with raises(InvalidInput, "range"):
         model.frontier([-0.1])
     with raises(InvalidInput, "unsupported"):
@@ -324,14 +324,14 @@ def test_the_search_finds_what_brute_force_does() -> None:
     least = 1.0
     for weight in np.linspace(-1.5, 1.5, 201):
         mixed = score + weight * told
-        for threshold in np.append(np.sort(mixed) - 1e-9, np.inf):
-            decided = (mixed > threshold).astype(int)
-            if gap(decided, group) <= 0.03:
-                least = min(least, float((decided != y).mean()))
+        thresholds = np.append(np.sort(mixed) - 1e-9, np.inf)
+        decided = mixed > thresholds[:, None]
+        gaps = np.abs(decided[:, group == 1].mean(1) - decided[:, group == 0].mean(1))
+        least = min(least, float((decided != y).mean(1)[gaps <= 0.03].min()))
     assert found.error <= least + 0.01
-    decided = table.decide(found.values, found.offsets)
-    assert gap(decided, group) <= 0.03 + 1e-9
-    assert found.error == pytest.approx((decided != y).mean())
+    chosen = table.decide(found.values, found.offsets)
+    assert gap(chosen, group) <= 0.03 + 1e-9
+    assert found.error == pytest.approx((chosen != y).mean())
 
 
 def groups_behind_components(count: int = 1500) -> tuple[Any, Any, Any, Any]:
@@ -361,7 +361,7 @@ def test_decisions_do_not_hang_on_the_last_bits_of_their_inputs(members: Any) ->
         margins = (scores[:, 1] - scores[:, 0]).abs().numpy()
         # last bits decide where they can: those nearest to the threshold, and some of the others
         near = np.argsort(margins, kind="stable")
-        some = np.concatenate([near[:200], near[200::13]])
+        some = np.concatenate([near[:60], near[60::40]])
         alone = np.concatenate([model.predict(rows[k, None]) for k in some])
         assert alone.tolist() == together[some].tolist()
         assert model.predict(rows + 1e-12).tolist() == together.tolist()
