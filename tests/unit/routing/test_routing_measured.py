@@ -582,7 +582,7 @@ def ring_with_demands() -> networkx.Graph:
 def test_limits_on_sums_are_left_out_where_they_are_too_many_and_that_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked = {"paths": 2, "scale_capacities": "auto"}
+    asked: dict[str, Any] = {"paths": 2, "scale_capacities": "auto"}
     assert isinstance(measured_instance(make_ring(), traffic(), **asked).region, Polytope)
     monkeypatch.setattr("cg4ai.routing.train.anchors.MOST_USES", 1)
     made = measured_instance(make_ring(), traffic(), **asked)
