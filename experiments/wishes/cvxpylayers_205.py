@@ -36,9 +36,7 @@ def run() -> Outcome:
     best = scores.double().topk(round(1 / CAP), dim=1).values.sum(1) * CAP
 
     x, given = cvxpy.Variable(SIZE), cvxpy.Parameter(SIZE)
-    problem = cvxpy.Problem(
-        cvxpy.Maximize(given @ x), [x >= 0, x <= CAP, cvxpy.sum(x) == 1]
-    )
+    problem = cvxpy.Problem(cvxpy.Maximize(given @ x), [x >= 0, x <= CAP, cvxpy.sum(x) == 1])
     layer = CvxpyLayer(problem, parameters=[given], variables=[x])
     start = time.process_time()
     there = layer(scores)[0].detach().double()
@@ -58,7 +56,7 @@ def run() -> Outcome:
         values = values.double()
         outside = float(torch.maximum(-values, values - float(np.float32(CAP))).max().clamp(min=0))
         gap = float((values.sum(1) - 1).abs().max())
-        return outside, gap, float((1 - (values * scores).sum(1) / best).abs().max())
+        return outside + 0.0, gap, float((1 - (values * scores).sum(1) / best).abs().max())
 
     outside, gap, lost = judge(there)
     mine, sums, rest = judge(here)
