@@ -107,6 +107,20 @@ def main(wish: Wish, run: Run, arguments: Sequence[str] | None = None) -> int:
     return command(work, f"python -m {run.__module__}", "", arguments)
 
 
+def draw_prices(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
+    """Three features in [0, 1] and a price that rises with the first two, and its noise, too."""
+    x = random.uniform(0, 1, (rows, 3))
+    mean = 2 * np.sqrt(x[:, 0]) + x[:, 1] ** 2 + np.sin(6 * x[:, 2])
+    return x, mean + (0.2 + 0.5 * x[:, 0]) * random.normal(size=rows)
+
+
+def raised(random: np.random.Generator, x: Array, columns: Sequence[int]) -> Array:
+    """The same inputs in [0, 1], but for these columns, which are larger."""
+    more = x.copy()
+    more[:, columns] += random.uniform(0, 1, (len(x), len(columns))) * (1 - x[:, columns])
+    return more
+
+
 def falls(before: Array, after: Array) -> int:
     """How many pairs of predictions fall by more than rounding, although they must not."""
     size = max(float(np.abs(before).max()), float(np.abs(after).max()))
