@@ -117,7 +117,7 @@ def draw_prices(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
 def draw_missing(
     random: np.random.Generator, rows: int, missing: float = 0.2
 ) -> tuple[Array, Array]:
-    """Six features, some values of them missing, and classes whose chances rise with all but one."""
+    """Six features, some values missing, and classes whose chances rise with all but one."""
     x = random.normal(size=(rows, 6))
     score = x[:, 1:].sum(axis=1) + 2 * np.sin(3 * x[:, 0]) + np.sin(2 * x[:, 1]) * x[:, 0]
     y = (score + random.logistic(size=rows) > 0).astype(int)

@@ -18,7 +18,7 @@ WISH = Wish(
     number=6155,
     link="https://github.com/microsoft/LightGBM/issues/6155",
     asked='A model file breaks its monotone constraints (31 features, method "advanced").',
-    call="cg4ai audit-model model.txt --rules rules.json; ConstrainedClassifier with Monotone([...])",
+    call="audit_model('model.txt', rule); ConstrainedClassifier with Monotone([...])",
 )
 SIGNS = [1, -1] + [1] * 24 + [-1] * 5  # those of the request
 
