@@ -36,9 +36,7 @@ def run() -> Outcome:
     best = scores.double().topk(round(1 / CAP), dim=1).values.sum(1) * CAP
 
     x, given = cvxpy.Variable(SIZE), cvxpy.Parameter(SIZE)
-    problem = cvxpy.Problem(
-        cvxpy.Maximize(given @ x), [x >= 0, x <= CAP, cvxpy.sum(x) == 1]
-    )
+    problem = cvxpy.Problem(cvxpy.Maximize(given @ x), [x >= 0, x <= CAP, cvxpy.sum(x) == 1])
     layer = CvxpyLayer(problem, parameters=[given], variables=[x])
     start = time.process_time()
     there = layer(scores)[0].detach().double()

@@ -47,11 +47,7 @@ def run() -> Outcome:
 
     x = np.column_stack(
         [number / 365]
-        + [
-            wave(2 * np.pi * k * number / 365.25)
-            for k in (1, 2, 3)
-            for wave in (np.sin, np.cos)
-        ]
+        + [wave(2 * np.pi * k * number / 365.25) for k in (1, 2, 3) for wave in (np.sin, np.cos)]
         + [weekday == day for day in range(7)]
     ).astype(float)
     rules = [Range(0.0, None, name="never negative")]

@@ -28,8 +28,8 @@ def draw(rows: int, random: np.random.Generator) -> tuple[Array, Array]:
 
 def run() -> Outcome:
     import pandas as pd
-    from skpro.regression.multiquantile import MultipleQuantileRegressor
     from sklearn.ensemble import GradientBoostingRegressor
+    from skpro.regression.multiquantile import MultipleQuantileRegressor
 
     random = np.random.default_rng(0)
     x, y = draw(600, random)
