@@ -8,7 +8,15 @@ import numpy as np
 
 from cg4ai import ConstrainedRegressor
 from cg4ai.rules import Monotone
-from experiments.wishes.common import Outcome, Wish, draw_prices, falls, main, raised
+from experiments.wishes.common import (
+    Outcome,
+    Wish,
+    check_installed,
+    draw_prices,
+    falls,
+    main,
+    raised,
+)
 
 WISH = Wish(
     library="MAPIE",
@@ -23,6 +31,7 @@ COVERAGE = 0.9
 
 
 def run() -> Outcome:
+    check_installed("cvxpy")  # of ConditionalSplitConformalRegressor
     from mapie.conditional_conformal_prediction import ConditionalSplitConformalRegressor
     from mapie.regression import SplitConformalRegressor
     from sklearn.ensemble import HistGradientBoostingRegressor
