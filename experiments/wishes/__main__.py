@@ -45,7 +45,7 @@ def wishes(
         return
     store = out / "wishes.jsonl" if out else None
     kept = store.read_text().splitlines() if store and store.exists() else []
-    found: dict[str, dict[str, str]] = {name: row for name, row in map(json.loads, kept)}
+    found: dict[str, dict[str, str]] = dict(map(json.loads, kept))
     missing = []
     for name in chosen:
         module = import_module(f"{__package__}.{name}")

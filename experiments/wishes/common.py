@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import numpy as np
 import typer
 
-from cg4ai.data import Array
+from cg4ai.data import Array, IntArray
 from cg4ai.errors import MissingExtra
 from experiments.command import KEPT, NOT_KEPT, command
 
@@ -107,6 +107,31 @@ def main(wish: Wish, run: Run, arguments: Sequence[str] | None = None) -> int:
     return command(work, f"python -m {run.__module__}", "", arguments)
 
 
+def draw_prices(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
+    """Three features in [0, 1] and a price that rises with the first two, and its noise, too."""
+    x = random.uniform(0, 1, (rows, 3))
+    mean = 2 * np.sqrt(x[:, 0]) + x[:, 1] ** 2 + np.sin(6 * x[:, 2])
+    return x, mean + (0.2 + 0.5 * x[:, 0]) * random.normal(size=rows)
+
+
+def draw_missing(
+    random: np.random.Generator, rows: int, missing: float = 0.2
+) -> tuple[Array, Array]:
+    """Six features, some values missing, and classes whose chances rise with all but one."""
+    x = random.normal(size=(rows, 6))
+    score = x[:, 1:].sum(axis=1) + 2 * np.sin(3 * x[:, 0]) + np.sin(2 * x[:, 1]) * x[:, 0]
+    y = (score + random.logistic(size=rows) > 0).astype(int)
+    x[random.random(x.shape) < missing] = np.nan
+    return x, y
+
+
+def raised(random: np.random.Generator, x: Array, columns: Sequence[int]) -> Array:
+    """The same inputs in [0, 1], but for these columns, which are larger."""
+    more = x.copy()
+    more[:, columns] += random.uniform(0, 1, (len(x), len(columns))) * (1 - x[:, columns])
+    return more
+
+
 def falls(before: Array, after: Array) -> int:
     """How many pairs of predictions fall by more than rounding, although they must not."""
     size = max(float(np.abs(before).max()), float(np.abs(after).max()))
@@ -117,6 +142,11 @@ def crossings(quantiles: Array) -> int:
     """How many rows have quantiles out of order, by more than rounding."""
     limit = ROUNDING * float(np.abs(quantiles).max())
     return int((np.diff(quantiles, axis=1) < -limit).any(axis=1).sum())
+
+
+def gap_of(chosen: Array, group: IntArray) -> float:
+    """The difference of the shares of two groups, 0 and 1, that are chosen."""
+    return float(abs(chosen[group == 1].mean() - chosen[group == 0].mean()))
 
 
 def pinball(y: Array, quantiles: Array, levels: Sequence[float]) -> float:
