@@ -47,7 +47,7 @@ def run() -> Outcome:
     optimiser = torch.optim.Adam(here.parameters(), lr=0.005)
     for _ in range(STEPS):
         optimiser.zero_grad()
-        nn.functional.mse_loss(here(x), y).backward()
+        torch.autograd.backward(nn.functional.mse_loss(here(x), y))
         optimiser.step()
 
     def judge(model: nn.Module, inputs: Tensor) -> tuple[int, float]:

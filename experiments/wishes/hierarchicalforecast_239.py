@@ -23,7 +23,7 @@ WISH = Wish(
     link="https://github.com/Nixtla/hierarchicalforecast/issues/239",
     asked="MinTraceSparse(nonnegative=True): many series, reconciled and not below zero.",
     call="ConstrainedRegressor().fit(X, series, requirements=[Equality(...), Range(0, None)])",
-    state="mended in 1.0 and later for forecasts (pull request #284 and those after it)",
+    state="open; done since for forecasts (pull request #284 and those after it)",
 )
 GROUPS, EACH, FEATURES, STEPS = 10, 10, 5, 200
 
@@ -52,10 +52,10 @@ def run() -> Outcome:
     there = method.fit_predict(S=summing, y_hat=base.T)["mean"].T
     solved = time.process_time() - start
 
-    rules = [
+    rules = (
         Equality(None, np.column_stack([np.eye(len(sums)), -sums]), 0.0, name="hierarchy"),
         Range(0.0, None, name="never negative"),
-    ]
+    )
     model = ConstrainedRegressor(random_state=0).fit(x, y, requirements=rules)
     start = time.process_time()
     here = model.predict(new)

@@ -26,7 +26,7 @@ TOLERANCE = 1e-6  # of second differences divided by a squared step, hence of ro
 
 
 def truth(x: Array) -> Array:
-    return RHO / 2 * x**2 + np.maximum(x - 0.3, 0) ** 2
+    return np.asarray(RHO / 2 * x**2 + np.maximum(x - 0.3, 0) ** 2)
 
 
 def run() -> Outcome:
