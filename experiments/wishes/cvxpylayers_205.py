@@ -56,7 +56,7 @@ def run() -> Outcome:
         values = values.double()
         outside = float(torch.maximum(-values, values - float(np.float32(CAP))).max().clamp(min=0))
         gap = float((values.sum(1) - 1).abs().max())
-        return outside, gap, float((1 - (values * scores).sum(1) / best).abs().max())
+        return outside + 0.0, gap, float((1 - (values * scores).sum(1) / best).abs().max())
 
     outside, gap, lost = judge(there)
     mine, sums, rest = judge(here)

@@ -14,7 +14,8 @@ WISH = Wish(
     number=2014,
     link="https://github.com/unit8co/darts/issues/2014",
     asked="Reconciliation of a hierarchy with forecasts that stay non-negative.",
-    call="ConstrainedRegressor().fit(forecasts, actual, requirements=[Equality(...), Range(0, None)])",
+    call="ConstrainedRegressor().fit(forecasts, actual, "
+    "requirements=[Equality(...), Range(0, None)])",
 )
 PARENTS = {
     "north": ["total"],

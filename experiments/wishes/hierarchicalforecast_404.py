@@ -18,8 +18,9 @@ WISH = Wish(
     package="hierarchicalforecast",
     number=404,
     link="https://github.com/Nixtla/hierarchicalforecast/issues/404",
-    asked="Bootstrap samples of reconciled forecasts that are never negative with nonnegative=True.",
-    call="ConstrainedRegressor().fit(samples, samples, requirements=[Equality(...), Range(0, None)])",
+    asked="Bootstrap samples of reconciled forecasts that are never negative.",
+    call="ConstrainedRegressor().fit(samples, samples, "
+    "requirements=[Equality(...), Range(0, None)])",
     state="closed: asking for bootstrap intervals beside nonnegative=True is now refused, and "
     "samples drawn after `fit` are negative still",
 )

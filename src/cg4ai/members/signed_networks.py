@@ -148,10 +148,8 @@ class SignedArchitecture(ArchitectureDefaults):
         inputs = reach.build_input_moves(self.input_size)
         sources, codes = inputs, {}
         for layer, width in enumerate(inner.hidden):
-            units = _sorts(targets)[_assigned(targets, width)]
-            code = reach.find_permitted_signs(
-                units, reach.apply_activation(sources, inner.activation)
-            )
+            units = _sorts(targets)[_assigned(targets, width, inner.activation)]
+            code = reach.find_permitted_signs(units, sources, inner.activation)
             codes[f"weight_{layer}"] = code
             rising, falling = (code == 1) | (code == FREE), (code == -1) | (code == FREE)
             sources = reach.apply_activation(
@@ -266,12 +264,20 @@ def _sorts(targets: Moves) -> Moves:
     return np.concatenate([pairs, pairs.all(axis=0, keepdims=True)])
 
 
-def _assigned(targets: Moves, width: int) -> IntArray:
-    """(width,): the sort of each unit, in the shares that each sort has."""
+def _assigned(targets: Moves, width: int, activation: str) -> IntArray:
+    """(width,): the sort of each unit, in the shares that each sort has.
+
+    A relu that moves bends up. So units that must not bend up with a feature do not know it, and
+    sorts of which nothing else is left have no share.
+    """
     sorts = _sorts(targets)
     kinds = (len(sorts) - 1) // 2
     like, opposite, without = SHARES
     shares = np.array([like / kinds, opposite / kinds] * kinds + [without])
+    if activation == "relu":
+        left = sorts & sorts[..., [reach.UP]]
+        idle = (left[:-1] <= left[-1]).all(axis=(1, 2))
+        shares[:-1][idle] = 0.0
     if not sorts[-1].any():  # every feature is bound: units without them are constants
         shares[-1] = 0.0
     ends = np.round(np.cumsum(shares / shares.sum()) * width).astype(np.int64)

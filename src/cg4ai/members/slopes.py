@@ -54,11 +54,17 @@ def propagate_moves(positive: Moves, negative: Moves, moves: Moves) -> Moves:
     return np.asarray(found.reshape(len(positive), *moves.shape[1:]))
 
 
-def find_permitted_signs(targets: Moves, sources: Moves) -> IntArray:
-    """(targets, sources): which sign a weight may have, for targets to do only what they may."""
+def find_permitted_signs(targets: Moves, sources: Moves, activation: str | None = None) -> IntArray:
+    """(targets, sources): which sign a weight may have, for targets to do only what they may.
+
+    Targets are units after their activation, if one is given: relu of a falling input falls and
+    bends up, so the activation comes after the sign.
+    """
     beyond = ~targets.reshape(len(targets), -1)
 
     def excess(moves: Moves) -> NDArray[np.bool_]:
+        if activation is not None:
+            moves = apply_activation(moves, activation)
         return (beyond.astype(np.float64) @ moves.reshape(len(moves), -1).T.astype(np.float64)) > 0
 
     rises, falls = ~excess(sources), ~excess(sources[..., OPPOSITE])

@@ -128,6 +128,20 @@ def test_networks_can_bend_both_ways_and_use_what_is_free() -> None:
     assert set(outgoing.tolist()) == {1, -1, 2}
 
 
+@pytest.mark.parametrize(("rises", "bends"), [(1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1)])
+def test_networks_bend_whichever_way_they_move(rises: int, bends: int) -> None:
+    shapes: list[Shape] = [Curvature({0: bends})]
+    if rises:
+        shapes.append(Monotone({0: rises}))
+    found = SignedArchitecture(NetworkArchitecture(1, 1, hidden=(16,)), tuple(shapes))
+    line = torch.linspace(-3, 3, 201, dtype=torch.float64)[:, None]
+    outputs = wild(found, 0).outputs(line)[..., 0]
+    one, two = (outputs[:, at] - outputs[:, at + 1] for at in (0, -2))  # minus the slopes
+    assert float((bends * (one - two)).max()) > 1
+    if not rises:  # and may fall at one end and rise at the other
+        assert float((one * two).min()) < 0
+
+
 def test_members_can_be_trained_on() -> None:
     for output, rule in (("linear", Monotone({0: 1})), ("softmax", Monotone({0: 1}, ordered=True))):
         size = 1 if output == "linear" else 3
