@@ -83,6 +83,7 @@ def describe(wish: Wish, outcome: Outcome) -> dict[str, str]:
     return {
         "wish": f"[{wish.name}]({wish.link})",
         "version": installed_version(wish.package),
+        "state there": wish.state,
         "asked": wish.asked,
         "there": outcome.there if outcome.fails else f"does it: {outcome.there}",
         "here": outcome.here,
