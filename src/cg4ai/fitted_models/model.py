@@ -16,6 +16,7 @@ from cg4ai.records import Array
 
 Predict = Callable[[Array], Array]
 PROBES = 256  # inputs at which the reading of a model is compared with the library
+ZEROS = 0.05  # share of zeros in them
 LARGEST_CUT = 1e38
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
@@ -75,7 +76,7 @@ class FittedModel:
         return own.outputs(torch.as_tensor(inputs))[0].detach().cpu().numpy()
 
     def find_probes(self, count: int, seed: int = 0) -> Array:
-        """Inputs at thresholds of the trees, just above them, between them and beyond."""
+        """Inputs at thresholds of the trees, just above them, beyond them, and at zero."""
         random = np.random.default_rng(seed)
         points = random.normal(size=(count, self.input_size))
         if not isinstance(self.members, TreeMembers):
@@ -94,6 +95,7 @@ class FittedModel:
             width = max(1.0, float(cuts[-1] - cuts[0]))
             known = np.concatenate([cuts, above, cuts[:1] - width, cuts[-1:] + width])
             points[:, column] = random.choice(known.astype(np.float64), count)
+        points[random.random(points.shape) < ZEROS] = 0.0  # which some libraries take for missing
         return points
 
     def verify(self) -> FittedModel:

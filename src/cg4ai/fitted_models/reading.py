@@ -229,12 +229,13 @@ def _lightgbm(model: Any) -> FittedModel:
     labels = getattr(model, "classes_", None)
     if members.link == "softmax" and labels is None:
         labels = np.arange(members.output_size)
+    ask = getattr(model, "predict_proba", model.predict)
     words = f"{type(model).__name__} of LightGBM {_version('lightgbm')}{_trees(members)}"
     return _build(
         words,
         members,
-        _quiet(lambda x: booster.predict(x, validate_features=False)),
-        _quiet(lambda x: booster.predict(x, raw_score=True, validate_features=False)),
+        _quiet(lambda x: ask(x, validate_features=False)),
+        _quiet(lambda x: ask(x, raw_score=True, validate_features=False)),
         names=booster.feature_name(),
         labels=labels,
         factor=factor,
@@ -244,16 +245,16 @@ def _lightgbm(model: Any) -> FittedModel:
 def _xgboost(model: Any) -> FittedModel:
     xgboost = import_optional("xgboost")
     members: Any = from_sklearn(model)
-    booster = model.get_booster() if hasattr(model, "get_booster") else model
-    last = 0
-    if getattr(model, "early_stopping_rounds", None) is not None:
-        last = int(model.best_iteration) + 1
+    fitted = hasattr(model, "get_booster")
+    booster = model.get_booster() if fitted else model
 
     def ask(inputs: Array, *, raw: bool) -> Any:
-        data = xgboost.DMatrix(inputs, missing=np.nan)
-        return booster.predict(
-            data, output_margin=raw, iteration_range=(0, last), validate_features=False
-        )
+        if not fitted:
+            data = xgboost.DMatrix(inputs, missing=np.nan)
+            return booster.predict(data, output_margin=raw, validate_features=False)
+        if raw or not hasattr(model, "predict_proba"):
+            return model.predict(inputs, output_margin=raw, validate_features=False)
+        return model.predict_proba(inputs, validate_features=False)
 
     labels = getattr(model, "classes_", None)
     if members.link == "softmax" and labels is None:

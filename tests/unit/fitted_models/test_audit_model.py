@@ -256,6 +256,26 @@ def test_a_reading_that_differs_from_the_library_is_refused() -> None:
         other.verify()
 
 
+def test_what_is_read_is_what_the_estimator_predicts() -> None:
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    stopped = xgboost.XGBRegressor(
+        n_estimators=50, n_jobs=1, callbacks=[xgboost.callback.EarlyStopping(rounds=2)]
+    ).fit(X, Y, eval_set=[(X, -Y)], verbose=False)
+    np.testing.assert_array_equal(read_model(stopped).predict(X)[:, 0], stopped.predict(X))
+    hasty = lightgbm.LGBMClassifier(
+        n_estimators=20,
+        verbose=-1,
+        n_jobs=1,
+        pred_early_stop=True,  # sums end where a score is clear
+        pred_early_stop_freq=1,
+        pred_early_stop_margin=0.1,
+    ).fit(X, Y > 0)
+    zeros = xgboost.XGBRegressor(n_estimators=2, n_jobs=1, missing=0.0).fit(X, Y)
+    for model in (hasty, zeros):
+        with raises(InvalidInput, "unsupported"):
+            read_model(model)
+
+
 # ---- certificates ------------------------------------------------------------------------------
 
 
