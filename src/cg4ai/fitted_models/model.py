@@ -18,6 +18,7 @@ Predict = Callable[[Array], Array]
 PROBES = 256  # inputs at which the reading of a model is compared with the library
 ZEROS = 0.05  # share of zeros in them
 LARGEST_CUT = 1e38
+LARGEST_INPUT = 1e38  # which float32 has, too
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
 
@@ -27,7 +28,8 @@ class FittedModel:
 
     `predict` (n, d) -> (n, r) gives the model's answers: values, or a probability for each class.
     `scores` gives what the member has before its link: (n, r), with 0 for the first of two classes
-    that share one score. `unit` is the rounding of the library's sums, relative to their terms.
+    that share one score. `unit` is the rounding of the library's sums, relative to their terms;
+    `largest` is the size of the largest inputs that the library takes.
     """
 
     words: str
@@ -38,6 +40,7 @@ class FittedModel:
     predict: Predict = field(repr=False)
     scores: Predict = field(repr=False)
     unit: float = DOUBLE
+    largest: float = LARGEST_INPUT
 
     @property
     def input_size(self) -> int:
@@ -56,6 +59,10 @@ class FittedModel:
         if isinstance(self.members, TreeMembers):
             return self.members.link == "softmax"
         return self.members.architecture.output == "softmax"
+
+    @property
+    def everywhere(self) -> str:
+        return f"all numbers up to {self.largest:g} in size"
 
     @property
     def rounding(self) -> float:

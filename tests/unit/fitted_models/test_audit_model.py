@@ -241,6 +241,27 @@ def test_files_that_are_no_models_are_refused(
         read_model(tmp_path / name)
 
 
+def test_lightgbm_files_of_other_versions_or_cut_off_are_refused(tmp_path: Path) -> None:
+    text = lightgbm_model().booster_.model_to_string()
+    for content in (
+        text.replace("version=v4", "version=v9"),
+        text[: len(text) // 3],
+        text.replace("leaf_value=", "leaf_value=0.5 ", 1),
+    ):
+        (tmp_path / "model.txt").write_text(content)
+        with raises(InvalidInput, "bad-file"):
+            read_model(tmp_path / "model.txt")
+    (tmp_path / "model.txt").write_text(text)
+    assert read_model(tmp_path / "model.txt").input_size == 3
+
+
+def test_a_scaler_of_tiny_numbers_limits_the_inputs_that_are_judged() -> None:
+    model = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=4)).fit(X * 1e-6, Y)
+    found = audit_model(model, Monotone({1: 1}))
+    assert found.findings[0].status == "refuted"
+    assert read_model(model).largest == pytest.approx(1e32)
+
+
 def test_a_reading_that_differs_from_the_library_is_refused() -> None:
     model = read_model(DecisionTreeRegressor(max_depth=2).fit(X, Y))
     other = FittedModel(
