@@ -15,7 +15,7 @@ from cg4ai.clock import now
 from cg4ai.errors import InvalidInput
 from cg4ai.fitted_models.findings import ModelAudit, RuleFinding
 from cg4ai.fitted_models.model import FittedModel
-from cg4ai.fitted_models.question import EVERYWHERE, LARGEST_INPUT, Question
+from cg4ai.fitted_models.question import Question
 from cg4ai.fitted_models.reading import read_model
 from cg4ai.fitted_models.shapes import judge_shape
 from cg4ai.fitted_models.stable import Stable
@@ -103,7 +103,7 @@ def find_ends(model: FittedModel, rows: Array) -> tuple[Array, Array]:
     """The range of data, or what stands for all numbers."""
     if len(rows):
         return rows.min(axis=0), rows.max(axis=0)
-    end = np.full(model.input_size, LARGEST_INPUT)
+    end = np.full(model.input_size, model.largest)
     return -end, end
 
 
@@ -176,7 +176,7 @@ def _judge(
     if isinstance(rule, OutputRule):
         if certify_construction(ask.ensemble, rule).status == "proven":
             certificate = build_construction_certificate(ask.ensemble, rule, ask.title)
-            return ask.answer_proven(certificate, place=EVERYWHERE)
+            return ask.answer_proven(certificate, place=model.everywhere)
         return judge_values(*rule.output_set(model.output_size).rows, ask)
     if isinstance(rule, Stable):
         at = model.predict(rule.row[None])[0]

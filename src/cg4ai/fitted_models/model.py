@@ -16,7 +16,9 @@ from cg4ai.records import Array
 
 Predict = Callable[[Array], Array]
 PROBES = 256  # inputs at which the reading of a model is compared with the library
+ZEROS = 0.05  # share of zeros in them
 LARGEST_CUT = 1e38
+LARGEST_INPUT = 1e38  # which float32 has, too
 SINGLE, DOUBLE = 2.0**-24, 2.0**-53
 
 
@@ -26,7 +28,8 @@ class FittedModel:
 
     `predict` (n, d) -> (n, r) gives the model's answers: values, or a probability for each class.
     `scores` gives what the member has before its link: (n, r), with 0 for the first of two classes
-    that share one score. `unit` is the rounding of the library's sums, relative to their terms.
+    that share one score. `unit` is the rounding of the library's sums, relative to their terms;
+    `largest` is the size of the largest inputs that the library takes.
     """
 
     words: str
@@ -37,6 +40,7 @@ class FittedModel:
     predict: Predict = field(repr=False)
     scores: Predict = field(repr=False)
     unit: float = DOUBLE
+    largest: float = LARGEST_INPUT
 
     @property
     def input_size(self) -> int:
@@ -57,6 +61,10 @@ class FittedModel:
         return self.members.architecture.output == "softmax"
 
     @property
+    def everywhere(self) -> str:
+        return f"all numbers up to {self.largest:g} in size"
+
+    @property
     def rounding(self) -> float:
         """By how much the library's sums may differ from exact ones, at any input, for trees."""
         if not isinstance(self.members, TreeMembers):
@@ -75,7 +83,7 @@ class FittedModel:
         return own.outputs(torch.as_tensor(inputs))[0].detach().cpu().numpy()
 
     def find_probes(self, count: int, seed: int = 0) -> Array:
-        """Inputs at thresholds of the trees, just above them, between them and beyond."""
+        """Inputs at thresholds of the trees, just above them, beyond them, and at zero."""
         random = np.random.default_rng(seed)
         points = random.normal(size=(count, self.input_size))
         if not isinstance(self.members, TreeMembers):
@@ -94,6 +102,7 @@ class FittedModel:
             width = max(1.0, float(cuts[-1] - cuts[0]))
             known = np.concatenate([cuts, above, cuts[:1] - width, cuts[-1:] + width])
             points[:, column] = random.choice(known.astype(np.float64), count)
+        points[random.random(points.shape) < ZEROS] = 0.0  # which some libraries take for missing
         return points
 
     def verify(self) -> FittedModel:

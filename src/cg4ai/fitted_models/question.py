@@ -19,9 +19,6 @@ from cg4ai.records import Array
 from cg4ai.rules.regions import Region
 from cg4ai_checker import Rejected, verdict
 
-LARGEST_INPUT = 1e38  # which float32 has, too
-EVERYWHERE = f"all numbers up to {LARGEST_INPUT:g} in size"
-
 
 @dataclass(frozen=True, eq=False)
 class Question:
@@ -37,13 +34,13 @@ class Question:
 
     @property
     def place(self) -> str:
-        return EVERYWHERE if self.region is None else str(self.region)
+        return self.model.everywhere if self.region is None else str(self.region)
 
     @property
     def ends(self) -> tuple[Array, Array]:
         """The box of the region, or around it."""
         if self.region is None:
-            end = np.full(self.model.input_size, LARGEST_INPUT)
+            end = np.full(self.model.input_size, self.model.largest)
             return -end, end
         return self.region.bounds()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from cg4ai.extras import import_optional
 from cg4ai.fitted_models.catboost import from_catboost
 from cg4ai.fitted_models.model import SINGLE, FittedModel, Predict
 from cg4ai.fitted_models.networks import read_mlp, read_onnx, read_torch
-from cg4ai.fitted_models.scalers import scale_member
+from cg4ai.fitted_models.scalers import find_largest_input, scale_member
 from cg4ai.members.conversion import from_sklearn
 from cg4ai.members.networks import NetworkMembers, affine
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array
 
+LIGHTGBM_VERSIONS = ("v2", "v3", "v4")
 LIGHTGBM_ZERO = float(np.float32(1e-35))
 PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth", ".sav")
 KINDS = (
@@ -65,6 +67,7 @@ def open_file(path: Path) -> Any:
     if start[:4] == b"CBM1":
         return _loaded(path, lambda: import_optional("catboost").CatBoost().load_model(str(path)))
     if start.startswith((b"tree\n", b"tree\r\n")):
+        _check_lightgbm(path)
         return _loaded(path, lambda: import_optional("lightgbm").Booster(model_file=str(path)))
     if ending == ".json":
         keys = _json_keys(path)
@@ -76,6 +79,30 @@ def open_file(path: Path) -> Any:
     elif ending == ".ubj" or start[:2] == b"{L":
         return _loaded(path, lambda: import_optional("xgboost").Booster(model_file=str(path)))
     raise InvalidInput(f"{path} is no model file that is known; known are {KINDS}", code="bad-file")
+
+
+def _check_lightgbm(path: Path) -> None:
+    """LightGBM itself ends the process at files that are cut off, and reads any version."""
+    text = path.read_bytes()
+    head, _, trees = text.partition(b"\nTree=")
+    known = dict(line.partition(b"=")[::2] for line in head.splitlines())
+    version = known.get(b"version", b"").decode(errors="replace")
+    if version not in LIGHTGBM_VERSIONS:
+        raise InvalidInput(
+            f"{path} is of version {version or 'none'} of LightGBM's format; supported are "
+            f"{', '.join(LIGHTGBM_VERSIONS)}",
+            code="bad-file",
+        )
+    sizes = known.get(b"tree_sizes", b"").split()
+    found = len(b"Tree=") + trees.find(b"\nend of trees") + 1
+    if trees and (
+        b"\nend of trees" not in trees
+        or (sizes and sum(int(one) for one in sizes if one.isdigit()) != found)
+    ):
+        raise InvalidInput(
+            f"{path} is damaged: it does not hold the {len(sizes)} trees that it lists",
+            code="bad-file",
+        )
 
 
 def _json_keys(path: Path) -> set[str]:
@@ -229,12 +256,13 @@ def _lightgbm(model: Any) -> FittedModel:
     labels = getattr(model, "classes_", None)
     if members.link == "softmax" and labels is None:
         labels = np.arange(members.output_size)
+    ask = getattr(model, "predict_proba", model.predict)
     words = f"{type(model).__name__} of LightGBM {_version('lightgbm')}{_trees(members)}"
     return _build(
         words,
         members,
-        _quiet(lambda x: booster.predict(x, validate_features=False)),
-        _quiet(lambda x: booster.predict(x, raw_score=True, validate_features=False)),
+        _quiet(lambda x: ask(x, validate_features=False)),
+        _quiet(lambda x: ask(x, raw_score=True, validate_features=False)),
         names=booster.feature_name(),
         labels=labels,
         factor=factor,
@@ -244,16 +272,16 @@ def _lightgbm(model: Any) -> FittedModel:
 def _xgboost(model: Any) -> FittedModel:
     xgboost = import_optional("xgboost")
     members: Any = from_sklearn(model)
-    booster = model.get_booster() if hasattr(model, "get_booster") else model
-    last = 0
-    if getattr(model, "early_stopping_rounds", None) is not None:
-        last = int(model.best_iteration) + 1
+    fitted = hasattr(model, "get_booster")
+    booster = model.get_booster() if fitted else model
 
     def ask(inputs: Array, *, raw: bool) -> Any:
-        data = xgboost.DMatrix(inputs, missing=np.nan)
-        return booster.predict(
-            data, output_margin=raw, iteration_range=(0, last), validate_features=False
-        )
+        if not fitted:
+            data = xgboost.DMatrix(inputs, missing=np.nan)
+            return booster.predict(data, output_margin=raw, validate_features=False)
+        if raw or not hasattr(model, "predict_proba"):
+            return model.predict(inputs, output_margin=raw, validate_features=False)
+        return model.predict_proba(inputs, validate_features=False)
 
     labels = getattr(model, "classes_", None)
     if members.link == "softmax" and labels is None:
@@ -334,9 +362,10 @@ def _sklearn(model: Any) -> FittedModel:
     names = getattr(model, "feature_names_in_", None)
     unit = SINGLE if library == "xgboost" else 2.0**-53
     factor = 2.0 if getattr(last, "loss", "") == "exponential" else 1.0
-    return _build(
+    made = _build(
         words, members, _quiet(ask), raw, names=names, labels=labels, unit=unit, factor=factor
     )
+    return replace(made, largest=find_largest_input(steps, members.input_size))
 
 
 def _log_odds(shares: Predict, *, pair: bool) -> Predict:
@@ -371,8 +400,6 @@ EXPONENTIAL = ("PoissonRegressor", "GammaRegressor", "TweedieRegressor")
 def _named(
     model: FittedModel, features: Sequence[str] | None, outputs: Sequence[str] | None
 ) -> FittedModel:
-    from dataclasses import replace
-
     changes: dict[str, Any] = {}
     for name, given, size in (
         ("features", features, model.input_size),

@@ -14,7 +14,6 @@ from cg4ai.errors import InvalidInput
 from cg4ai.fitted_models.audit import Rule, find_rows, resolve_region, resolve_rule
 from cg4ai.fitted_models.envelopes import Envelopes
 from cg4ai.fitted_models.model import FittedModel, Predict
-from cg4ai.fitted_models.question import LARGEST_INPUT
 from cg4ai.fitted_models.reading import read_model
 from cg4ai.fitted_models.stable import Stable
 from cg4ai.layout import Layout
@@ -89,14 +88,16 @@ class RepairedModel:
 
     def __str__(self) -> str:
         lines = [f"Repaired {self.model.words}."]
-        lines += [f"  {name}: {WORDS[one]}" for name, one in self.strengths.items()]
+        lines += [
+            f"  {name}: {WORDS[one].format(self.model)}" for name, one in self.strengths.items()
+        ]
         if self.distance is not None:
             lines.append(f"  Distance from the model: {self.distance}.")
         return "\n".join(lines)
 
 
 WORDS = {
-    Strength.CONSTRUCTED: f"holds at every input up to {LARGEST_INPUT:g} in size, by construction",
+    Strength.CONSTRUCTED: "holds at every input up to {0.largest:g} in size, by construction",
     Strength.SHIELDED: "holds at every input of its region, by a shield",
 }
 
@@ -208,8 +209,8 @@ def _find_signs(shapes: Sequence[Shape], model: FittedModel) -> dict[int, int]:
 
 def _make_monotone(model: FittedModel, signs: dict[int, int]) -> Predict:
     if not model.classes:
-        return Envelopes(model, model.predict, signs, LARGEST_INPUT)
-    second = Envelopes(model, lambda x: model.predict(x)[:, 1:], signs, LARGEST_INPUT)
+        return Envelopes(model, model.predict, signs, model.largest)
+    second = Envelopes(model, lambda x: model.predict(x)[:, 1:], signs, model.largest)
     return lambda x: np.concatenate([1 - second(x), second(x)], axis=1)
 
 

@@ -7,6 +7,7 @@ threshold is found exactly, bit by bit.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 
 from cg4ai.errors import InvalidInput
+from cg4ai.fitted_models.model import LARGEST_INPUT
 from cg4ai.members.networks import NetworkArchitecture, NetworkMembers
 from cg4ai.members.trees import TreeMembers
 from cg4ai.records import Array, IntArray
@@ -40,6 +42,20 @@ def scale_member(members: Any, step: Any) -> Any:
         return _scale_trees(members, step)
     shift, scale = _units(step, members.input_size)
     return _scale_network(members, shift, scale)
+
+
+def find_largest_input(steps: Sequence[Any], size: int) -> float:
+    """The largest power of ten up to which scaled inputs are float32 numbers, which trees ask."""
+    largest = LARGEST_INPUT
+    while True:
+        ends = np.array([np.full(size, -largest), np.full(size, largest)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for step in steps:
+                ends = np.asarray(step.transform(ends))
+        if np.abs(ends).max(initial=0.0) <= np.finfo(np.float32).max:
+            return largest
+        largest /= 10
 
 
 def _scale_trees(members: TreeMembers, step: Any) -> TreeMembers:

@@ -8,7 +8,7 @@ import torch
 from cg4ai.clock import now
 from cg4ai.fitted_models.findings import RuleFinding
 from cg4ai.fitted_models.model import FittedModel
-from cg4ai.fitted_models.question import EVERYWHERE, Question
+from cg4ai.fitted_models.question import Question
 from cg4ai.fitted_models.slopes import bound_fall
 from cg4ai.fitted_models.sums import SumAudit
 from cg4ai.members.networks import NetworkMembers
@@ -35,7 +35,7 @@ def judge_shape(shape: Shape, ask: Question) -> RuleFinding:
     small = not isinstance(members, TreeMembers) or members.value[..., 0].numel() <= MOST_NODES
     if small and certify_construction(ask.ensemble, shape).status == "proven":
         certificate = build_construction_certificate(ask.ensemble, shape, ask.title)
-        return ask.answer_proven(certificate, place=EVERYWHERE)
+        return ask.answer_proven(certificate, place=model.everywhere)
     if not isinstance(members, TreeMembers):
         return _judge_network(shape, ask)
     if isinstance(shape, Monotone):

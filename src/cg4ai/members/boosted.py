@@ -246,9 +246,13 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
             f"binary:logistic, multi:softprob or one of {', '.join(IDENTITY_OF_XGBOOST)}",
             code="unsupported",
         )
-    end = len(stored["trees"])
-    if getattr(model, "early_stopping_rounds", None) is not None:
-        end = int(stored["iteration_indptr"][int(model.best_iteration) + 1])
+    missing = getattr(model, "missing", None)
+    if missing is not None and not np.isnan(missing):
+        raise InvalidInput(
+            f"{name} takes {missing:g} for missing; fit it with missing=nan", code="unsupported"
+        )
+    rounds = best_rounds(model)
+    end = int(stored["iteration_indptr"][rounds]) if rounds else None
     trees = [
         _xgboost_tree(tree, name, 1.0 if weights is None else float(weights[number]))
         for number, tree in enumerate(stored["trees"][:end])
@@ -267,6 +271,17 @@ def from_xgboost(model: Any, *, classes: int | None = None) -> TreeMembers:
         input_size=int(learner["learner_model_param"]["num_feature"]),
         single_precision=True,
     )
+
+
+def best_rounds(model: Any) -> int:
+    """Rounds that `predict` of XGBoost's scikit-learn classes uses; 0, as for a `Booster`: all.
+
+    The booster itself says whether it was stopped early, by whatever way, also in a loaded file.
+    """
+    if not hasattr(model, "get_booster"):
+        return 0
+    best = model.get_booster().attr("best_iteration")
+    return 0 if best is None else int(best) + 1
 
 
 def _xgboost_tree(tree: Mapping[str, Any], name: str, weight: float) -> Tree:

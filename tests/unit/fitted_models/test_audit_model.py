@@ -241,6 +241,27 @@ def test_files_that_are_no_models_are_refused(
         read_model(tmp_path / name)
 
 
+def test_lightgbm_files_of_other_versions_or_cut_off_are_refused(tmp_path: Path) -> None:
+    text = lightgbm_model().booster_.model_to_string()
+    for content in (
+        text.replace("version=v4", "version=v9"),
+        text[: len(text) // 3],
+        text.replace("leaf_value=", "leaf_value=0.5 ", 1),
+    ):
+        (tmp_path / "model.txt").write_text(content)
+        with raises(InvalidInput, "bad-file"):
+            read_model(tmp_path / "model.txt")
+    (tmp_path / "model.txt").write_text(text)
+    assert read_model(tmp_path / "model.txt").input_size == 3
+
+
+def test_a_scaler_of_tiny_numbers_limits_the_inputs_that_are_judged() -> None:
+    model = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=4)).fit(X * 1e-6, Y)
+    found = audit_model(model, Monotone({1: 1}))
+    assert found.findings[0].status == "refuted"
+    assert read_model(model).largest == pytest.approx(1e32)
+
+
 def test_a_reading_that_differs_from_the_library_is_refused() -> None:
     model = read_model(DecisionTreeRegressor(max_depth=2).fit(X, Y))
     other = FittedModel(
@@ -254,6 +275,26 @@ def test_a_reading_that_differs_from_the_library_is_refused() -> None:
     )
     with raises(InvalidInput, "unsupported"):
         other.verify()
+
+
+def test_what_is_read_is_what_the_estimator_predicts() -> None:
+    lightgbm, xgboost = pytest.importorskip("lightgbm"), pytest.importorskip("xgboost")
+    stopped = xgboost.XGBRegressor(
+        n_estimators=50, n_jobs=1, callbacks=[xgboost.callback.EarlyStopping(rounds=2)]
+    ).fit(X, Y, eval_set=[(X, -Y)], verbose=False)
+    np.testing.assert_array_equal(read_model(stopped).predict(X)[:, 0], stopped.predict(X))
+    hasty = lightgbm.LGBMClassifier(
+        n_estimators=20,
+        verbose=-1,
+        n_jobs=1,
+        pred_early_stop=True,  # sums end where a score is clear
+        pred_early_stop_freq=1,
+        pred_early_stop_margin=0.1,
+    ).fit(X, Y > 0)
+    zeros = xgboost.XGBRegressor(n_estimators=2, n_jobs=1, missing=0.0).fit(X, Y)
+    for model in (hasty, zeros):
+        with raises(InvalidInput, "unsupported"):
+            read_model(model)
 
 
 # ---- certificates ------------------------------------------------------------------------------

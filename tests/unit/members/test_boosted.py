@@ -217,6 +217,11 @@ def test_xgboost_stopped_early_and_what_is_refused():
     stopped = xgboost.XGBRegressor(n_estimators=200, early_stopping_rounds=2, n_jobs=1)
     stopped.fit(X[:700], Y[:700], eval_set=[(X[700:], Y[700:])], verbose=False)
     same(from_xgboost(stopped), stopped.predict(NEW), 1e-6)
+    stopped.set_params(early_stopping_rounds=None)  # as of a loaded file, or after a callback
+    same(from_xgboost(stopped), stopped.predict(NEW), 1e-6)
+    zeros = xgboost.XGBRegressor(n_estimators=2, n_jobs=1, missing=0.0).fit(FULL, Y)
+    with raises(InvalidInput, "unsupported", "missing"):
+        from_xgboost(zeros)
     for options, message in (
         ({"objective": "count:poisson"}, "objective"),
         ({"booster": "gblinear"}, "gblinear"),

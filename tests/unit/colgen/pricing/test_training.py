@@ -247,3 +247,13 @@ def test_parameters_may_come_in_any_layout(schedule: Any) -> None:
         train({"p": value}, loss, wanted, models=2)["p"] for value in (start, start.contiguous())
     )
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["plateau", "onecycle"])
+def test_the_unit_of_the_loss_does_not_matter(schedule: Any) -> None:
+    training = Training(steps=60, learning_rate=0.05, schedule=schedule)
+    found = train(initial(2), fit, training, models=2)
+    small = train(initial(2), lambda p, step: 2.0**-60 * fit(p, step), training, models=2)
+    assert bool((fit(small, 0) < 0.5 * fit(initial(2), 0)).all())
+    for name, value in found.items():
+        torch.testing.assert_close(small[name], value, rtol=1e-4, atol=1e-4)

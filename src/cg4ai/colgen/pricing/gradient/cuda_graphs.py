@@ -27,6 +27,7 @@ from cg4ai.colgen.pricing.gradient.training import (
     Pause,
     Training,
     compute_onecycle_rate,
+    find_unit,
     make_contiguous,
 )
 from cg4ai.errors import Cg4aiError
@@ -234,12 +235,15 @@ class _AdamStep:
             [compute_onecycle_rate(n, training) for n in numbers], device=device
         )
         self.rate = torch.zeros((), device=device)
+        self.unit = 1.0
         self.number = torch.zeros(1, dtype=torch.int64, device=device)
         self.within = torch.zeros(1, dtype=torch.int64, device=device)
 
     def __call__(self) -> None:
         losses = self.loss(self.current, self.within)
         gradients = torch.autograd.grad(losses.sum(), self.values)
+        if self.unit != 1:
+            gradients = tuple(one * self.unit for one in gradients)
         self.rate.copy_(self.rates.index_select(0, self.number).squeeze(0))
         self.adam.step(gradients, self.rate)
         self.number += 1
@@ -256,6 +260,8 @@ class _AdamStep:
         graph = torch.cuda.CUDAGraph()
         try:
             with use_own_stream(self.number.device):
+                losses = self.loss(self.current, self.within)
+                self.unit = find_unit(torch.autograd.grad(losses.sum(), self.values))
                 for _ in range(WARM_UP):
                     self.within.zero_()
                     self()

@@ -22,6 +22,7 @@ from cg4ai.errors import InvalidInput
 from cg4ai.protocols import Parameters
 
 Schedule = Literal["plateau", "onecycle"]
+SMALL_GRADIENT = 1e-5  # far above Adam's own 1e-8; losses of smaller ones get another unit
 LossOf = Callable[[Parameters, int], Tensor]  # (parameters, step) -> (models,)
 Pause = Callable[[Parameters, int], None]  # called before a step, parameters without gradients
 # told (steps done, steps in all) while a group is trained, for whoever watches
@@ -100,6 +101,7 @@ def train(
         make_contiguous(parameters), training, models
     )
     values = list(rule.current.values())
+    unit = 1.0
     told = step_listener.get()
     for step in range(training.steps):
         if told is not None:
@@ -112,9 +114,22 @@ def train(
         gradients = torch.autograd.grad(losses.sum(), values)
         for value in values:
             value.requires_grad_(False)
+        if step == 0:
+            unit = find_unit(gradients)
+        if unit != 1:
+            losses, gradients = losses * unit, tuple(one * unit for one in gradients)
         if rule.step(step, losses.detach(), gradients) or clock.now() >= until:
             break
     return rule.result
+
+
+def find_unit(gradients: Sequence[Tensor]) -> float:
+    """A power of two that brings small gradients to a size near 1, so that Adam sees no unit.
+
+    The loss of targets in thousandths of a unit would otherwise vanish beside Adam's epsilon.
+    """
+    largest = max((float(one.abs().max()) for one in gradients if one.numel()), default=0.0)
+    return 2.0 ** -math.floor(math.log2(largest)) if 0 < largest < SMALL_GRADIENT else 1.0
 
 
 def make_contiguous(parameters: Parameters) -> Parameters:
