@@ -390,7 +390,7 @@ GOOD = {"data": "patients.csv", "target": "diagnosis", "rules": "rules.json", "o
         ({}, ["--ignore", "sx"], "did you mean 'sex'"),
         ({}, ["--task", "classify"], "did you mean 'classification'"),
         ({}, ["--members", "netwrok"], "did you mean 'network'"),
-        ({}, ["--members", "affine"], "logit"),
+        ({}, ["--members", "relu"], "logit"),
         ({}, ["--scores", "odds"], "probability, logit"),
         ({}, ["--hidden", "4,x"], "--hidden"),
         ({}, ["--steps", "0"], "steps must be at least 1"),

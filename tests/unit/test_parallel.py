@@ -86,5 +86,6 @@ def test_one_place_fans_out_and_it_names_no_backend() -> None:
     # a pool of one thread, behind which a server computes, fans nothing out
     pools = re.compile(r"\bParallel\(|PoolExecutor\((?!1\b)")
     users = {name for name, text in texts.items() if pools.search(text)}
-    assert users == {"parallel.py"}
+    # REPETITA's networks each have a process of their own, so that each has its own peak of memory
+    assert users - {"repetita.py"} == {"parallel.py"}
     assert not re.search(r"backend=|import (dask|ray)", texts["parallel.py"])

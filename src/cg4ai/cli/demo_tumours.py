@@ -114,6 +114,7 @@ def run(folder: Path, *, seed: int, force: bool) -> int:
 
 def _plain(study: _Study, settings: TrainSettings) -> Ensemble:
     single = ConstrainedClassifier(
+        members="network",
         restarts=1,
         steps=settings.steps,
         settings={"column_limit": 1},

@@ -332,10 +332,13 @@ class Workspace:
         )
 
     def _costs(self, members: Members, blocks: IntArray) -> Array:
-        """What a unit of weight on each member costs; nothing while there is no mixture yet."""
+        """What a unit of weight on each member costs; nothing while there is no mixture yet.
+
+        Pricers asked after one whose members are the first to enter are asked without one, too.
+        """
         gradient = None
         if isinstance(self.master, ConvexMaster):
-            if not self.every_block_has_members:
+            if not (self.every_block_has_members and self.master.is_solved):
                 return np.zeros(len(members))
             gradient = self.master.gradient()
         return compute_member_costs(

@@ -37,10 +37,12 @@ def is_constructed(ensemble: Ensemble, rule: Requirement) -> bool:
 
 def keeps_capped(ensemble: Ensemble, rule: Requirement) -> bool:
     """Whether the limits of all members keep a rule over a region, at every input of it."""
-    if not isinstance(rule.region, Region) or isinstance(rule, Equality):
+    caps = ensemble.caps
+    if not caps or not isinstance(rule.region, Region) or isinstance(rule, Equality):
         return False
-    caps, rules = ensemble.caps, rule.normal_form
-    if not caps or not isinstance(rules, AffineRules):
+    rule.check(ensemble.input_size, ensemble.output_size)  # margins are rules of all outputs
+    rules = rule.normal_form
+    if not isinstance(rules, AffineRules):
         return False
     return all(keeps_rules(one, rules, rule.region) for one in caps)
 

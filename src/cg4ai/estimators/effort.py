@@ -17,7 +17,8 @@ SHRINKAGES: Final = (1.0, 0.1, 0.01, 0.001)  # ridge per row, on standardised in
 class Effort:
     """What one word for effort stands for.
 
-    boosted_alone: "auto" is one boosted model, without networks, wherever one can keep the rules.
+    boosted_alone: "auto" is one boosted model, without networks, wherever one can keep the rules
+        and there are rows enough for full trees.
     boosted_first: the boosted model of "auto" is trained before networks, not after them.
     many_rows: with more, networks are trained on batches of `batch_size`, and deeper ones; from
         `fewest_steps` to `most_steps`. With fewer so many `restarts` are trained at once.

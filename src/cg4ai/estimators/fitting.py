@@ -192,6 +192,7 @@ class ConstrainedEstimator(StoredEstimator):
         self.check_training()
         pricers: Sequence[Pricer] = pricers_for(kinds, self, task)
         exact = all(isinstance(kind, str) and kind in exact_kinds(task) for kind in kinds)
+        self._exact = exact
         least = _least_held_out(requirements, modules=all(is_module(kind) for kind in kinds))
         fraction = self.share_held_out(examples.count, exact=exact, least=least)
         trained = weighed = data

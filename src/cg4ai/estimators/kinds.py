@@ -45,7 +45,7 @@ BOOSTED_QUANTILES = (
         max_iter=200, learning_rate=0.05, max_leaf_nodes=8, early_stopping=False
     ),
 )
-# of each of two classes; with fewer, "auto" is networks alone: trees add seconds, no accuracy
+# of each class, or half of those of numbers; with fewer, full trees add seconds, no accuracy
 ROWS_FOR_BOOSTING = 500
 ROWS_FOR_SHALLOW = 300  # of all classes; from here on "auto" has a boosted model of small trees
 TREES = 300  # of the one boosted model of "auto" with many classes, together
@@ -235,7 +235,7 @@ def _named(kind: str, parameters: Parameters, task: LearningTask) -> list[Pricer
     if kind == "auto":
         work = parameters.chosen_effort
         boosted = _boosted_once(task, parameters.n_jobs, work)
-        if boosted and work.boosted_alone and not task.rows:
+        if boosted and work.boosted_alone and not task.rows and not _has_few_rows(task):
             return boosted
         networks = _named("network", parameters, task)
         return [*boosted, *networks] if work.boosted_first else [*networks, *boosted]
@@ -298,6 +298,11 @@ def _of_models(model: BaseEstimator, task: LearningTask, jobs: int | None) -> Pr
     return TreePricer(model, scales=scales, n_jobs=jobs)
 
 
+def _has_few_rows(task: LearningTask) -> bool:
+    """Fewer than a boosted model of full trees needs: networks learn more from them."""
+    return len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
+
+
 def _boosted_once(task: LearningTask, jobs: int | None, work: Effort) -> list[Pricer]:
     """What "auto" has beside networks: one boosted model, weighed like any other.
 
@@ -307,7 +312,7 @@ def _boosted_once(task: LearningTask, jobs: int | None, work: Effort) -> list[Pr
     """
     unfit = any(isinstance(one, Curvature) for one in task.shapes)
     logits = task.classification and task.links == "linear"
-    few = len(task.inputs) < ROWS_FOR_BOOSTING * max(2, task.classes)
+    few = _has_few_rows(task)
     too_few = few and (not task.classification or len(task.inputs) < ROWS_FOR_SHALLOW)
     bound = task.rates or task.votes or (task.rows and not work.boosted_first)
     if too_few or bound or unfit or logits:

@@ -45,9 +45,10 @@ PARAMETERS = """
     requirements : the rules, as a list, where they are not given to `fit`: then `clone` takes them
         along and searches can compare lists of them. One of the two places, not both.
     effort : how much to train; what is set by itself wins over it. "fast": one boosted model where
-        boosted trees can keep the rules, else small networks for a short time; one round.
-        "default": a boosted model and networks, two rounds. "best": as long as it improves, some
-        10 to 50 times LightGBM's time. Rules are kept, audited and proven alike.
+        boosted trees can keep the rules and rows are many, else small networks for a short time,
+        too; one round. "default": a boosted model and networks, two rounds. "best": as long as it
+        improves, some 10 to 50 times LightGBM's time. Rules are kept, audited and proven alike;
+        members that are priced exactly are priced until the optimum is proven, whatever the word.
     hidden, activation : of networks: hidden layer sizes, and "relu", "gelu" or "tanh". "auto" is
         (16,), (64,) with more than 32 inputs, or (32, 32) with many rows, more than 3,000 (6,000
         with effort="best"); and gelu, but tanh where a `Monotone` stands, and relu where a
@@ -295,11 +296,13 @@ class Parameters(BaseEstimator):  # type: ignore[misc]
         # slack is priced in units of rows by the master where the loss has a unit of its own
         price = loss_unit / unit if USUAL[0] <= loss_unit <= 10 * USUAL[1] else 1.0
         held_out = getattr(self, "n_held_out_", 0) > 0
+        # exact pricers go on until the optimum is proven, whatever the effort
+        rounds = 0 if getattr(self, "_exact", False) else work.training_rounds
         epsilon = IMPROVEMENT if held_out else usual.epsilon
         return {
             "column_limit": COLUMN_LIMIT,
             "patience": 1,
-            "training_rounds": work.training_rounds if _auto(self.iteration_limit) else 0,
+            "training_rounds": rounds if _auto(self.iteration_limit) else 0,
             "estimate_restarts": work.estimate_restarts,
             "improvement_tolerance": IMPROVEMENT if held_out else 0.0,
             "epsilon": float(np.clip(epsilon * loss_unit, 1e-30, 1e6)),

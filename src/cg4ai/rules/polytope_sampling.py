@@ -16,7 +16,7 @@ from cg4ai.records import Array, IntArray
 
 CHAINS = 128  # walks that are spread over the polytope once
 STEPS = 24  # of each walk that goes on from there
-SPREAD_SWEEPS, SWEEPS = 40, 2  # likewise, where all coordinates are drawn anew one after the other
+SPREAD_SWEEPS, SWEEPS = 100, 3  # likewise, where all coordinates are drawn anew one after the other
 BATCH = 512  # vertices that are looked for at a time: each keeps a basis (d, d)
 CLIMBED = 200  # coordinates up to which vertices are found so; beyond, by a linear program each
 

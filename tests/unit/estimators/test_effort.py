@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 
 from cg4ai import ConstrainedClassifier, ConstrainedRegressor
+from cg4ai.colgen.pricing.defaults import iterate_pricers
+from cg4ai.colgen.pricing.gradient.pricer import GradientPricer
+from cg4ai.colgen.pricing.trees import TreePricer
 from cg4ai.errors import InvalidInput
 from cg4ai.records import StopReason
 from cg4ai.rules import Box, Linear, Probability
@@ -47,11 +50,23 @@ def test_fast_trains_once_where_no_rule_asks_for_more(table: tuple[Any, Any]) ->
     assert model.score(*table) > 0.9
 
 
+@pytest.mark.parametrize(("classes", "networks"), [(2, False), (3, True)])
+def test_fast_has_networks_where_rows_are_few_for_their_classes(
+    classes: int, networks: bool
+) -> None:
+    x = np.random.default_rng(1).normal(size=(1200, 2))
+    y = (x[:, 0] > 0) + (classes - 2) * (x[:, 1] > 0)
+    problem = ConstrainedClassifier(effort="fast", random_state=0).problem(x, y)
+    trained = {type(part) for one in problem.pricers for part in iterate_pricers(one)}
+    assert TreePricer in trained
+    assert (GradientPricer in trained) == networks
+
+
 def test_rows_are_met_whatever_the_effort() -> None:
     random = np.random.default_rng(0)
-    x = random.normal(size=(120, 3))
+    x = random.normal(size=(60, 3))
     y = (x[:, 0] > 0).astype(int)
-    odd = Probability(x[:6], 1 - y[:6], at_least=0.7)
+    odd = Probability(x[:3], 1 - y[:3], at_least=0.7)
     model = ConstrainedClassifier(effort="fast", random_state=0).fit(x, y, requirements=[odd])
     assert model.audit_[0].holds
 
@@ -64,3 +79,15 @@ def test_what_is_set_by_itself_wins(table: tuple[Any, Any]) -> None:
     assert model.training_of_networks(10_000).steps == 7
     settings = model.run_settings()
     assert (settings.iteration_limit, settings.training_rounds) == (3, 0)
+
+
+@pytest.mark.filterwarnings("ignore::cg4ai.errors.FitWarning")
+@pytest.mark.parametrize("limit", [1, 3])
+def test_few_columns_have_room_for_few_members(table: tuple[Any, Any], limit: int) -> None:
+    """Without simple members to start from, a boosted model is the first of the mixture."""
+    model = ConstrainedRegressor(
+        settings={"column_limit": limit}, steps=5, iteration_limit=2, random_state=0
+    )
+    model.fit(*table)
+    assert model.result_.columns <= limit
+    assert np.isfinite(model.predict(table[0])).all()

@@ -463,20 +463,17 @@ def test_progress_sees_each_iteration() -> None:
 
 def test_inside_pipeline_search_and_cross_validation() -> None:
     X, y = two_moons(60)
-    pipeline = make_pipeline(StandardScaler(), ConstrainedClassifier(**QUICK))
+    quick = ConstrainedClassifier(**(QUICK | {"iteration_limit": 3, "steps": 30}))
+    pipeline = make_pipeline(StandardScaler(), quick)
     space = StandardScaler().fit(X).transform(X[:4])
     rules = [Probability(space, y[:4], at_least=0.7)]
     pipeline.fit(X, y, constrainedclassifier__requirements=rules)
     assert pipeline[-1].audit_[0].holds
     own = [Probability(X[:4], y[:4], at_least=0.7)]
-    scores = cross_val_score(
-        ConstrainedClassifier(**QUICK), X, y, cv=2, params={"requirements": own}
-    )
+    scores = cross_val_score(quick, X, y, cv=2, params={"requirements": own})
     assert scores.shape == (2,)
     assert scores.min() > 0.6
-    search = GridSearchCV(
-        ConstrainedClassifier(**QUICK), {"hidden": [(2,), (6,)]}, cv=2, error_score="raise"
-    )
+    search = GridSearchCV(quick, {"hidden": [(2,), (6,)]}, cv=2, error_score="raise")
     search.fit(X, y, requirements=own)
     assert search.best_estimator_.audit_[0].holds
 

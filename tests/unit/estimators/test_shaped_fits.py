@@ -144,7 +144,7 @@ def test_names_of_columns() -> None:
 
 
 def test_region_rules_become_rows_beside_a_shape() -> None:
-    cap = Linear(Ball(np.zeros(4), 1.0), [1.0], 1.0, "<=", name="cap")
+    cap = Linear(Ball(np.zeros(4), 0.2), [1.0], 1.0, "<=", name="cap")
     with pytest.warns(FitWarning):  # of the iteration limit, at least
         model = ConstrainedRegressor(**QUICK).fit(X, Y, requirements=[Monotone({0: 1}), cap])
     assert model.audit_[0].strength == "constructed"

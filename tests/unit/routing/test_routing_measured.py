@@ -63,6 +63,7 @@ from cg4ai.routing.train.traffic_problem import (
     node_prices,
     traffic_problem,
 )
+from cg4ai.rules import Box, Polytope
 from cg4ai_checker import verdict
 from raising import raises
 from small_network import RING, make_ring
@@ -576,3 +577,14 @@ def ring_with_demands() -> networkx.Graph:
     graph = make_ring()
     graph.graph["demands"] = {"A": {"C": 5.0}}
     return graph
+
+
+def test_limits_on_sums_are_left_out_where_they_are_too_many_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: dict[str, Any] = {"paths": 2, "scale_capacities": "auto"}
+    assert isinstance(measured_instance(make_ring(), traffic(), **asked).region, Polytope)
+    monkeypatch.setattr("cg4ai.routing.train.anchors.MOST_USES", 1)
+    made = measured_instance(make_ring(), traffic(), **asked)
+    assert isinstance(made.region, Box)
+    assert any("left out" in note for note in made.notes)

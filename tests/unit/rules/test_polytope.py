@@ -283,3 +283,41 @@ def single(members):
 def test_a_ball_needs_a_radius(radius):
     with raises(InvalidInput, "range", "radius"):
         Ball([0.0], radius)
+
+
+def test_points_of_many_dimensions_are_uniform() -> None:
+    size, share = 120, 0.25  # x in [0, 1]^120 whose sum is at most a quarter of that
+    region = Polytope(Box([0.0] * size, [1.0] * size), np.ones((1, size)), [share * size])
+    found = region.sample(4000, torch.Generator().manual_seed(1)).numpy()
+    # drawn in the box by exponential tilting, kept by their weight: an independent way
+    made = np.random.default_rng(0)
+    tilt = 3.5935  # of which the mean of each coordinate is the share
+    drawn = -np.log1p(-made.uniform(size=(200_000, size)) * -np.expm1(-tilt)) / tilt
+    total = drawn.sum(axis=1)
+    weight = np.exp(tilt * (total - share * size)) * (total <= share * size)
+    mean, square = (np.average(part, weights=weight) for part in (total, (drawn**2).mean(axis=1)))
+    assert found.sum(axis=1).mean() == pytest.approx(mean, rel=0.01)
+    assert (found**2).mean() == pytest.approx(square, rel=0.03)
+
+
+def test_bounds_and_inside_points_of_sums_need_no_programs_and_agree_with_them() -> None:
+    made = np.random.default_rng(3)
+    matrix = made.uniform(size=(4, 6)) * (made.uniform(size=(4, 6)) < 0.6) * [1, 1, -1, 1, -1, 1]
+    box = Box(-made.uniform(size=6), made.uniform(0.5, 2, size=6))
+    region = Polytope(box, matrix, matrix @ box.middle + 0.05)
+    low, high = region.bounds()
+    unit = np.eye(6)
+    values = region.peaks(np.concatenate([unit, -unit])).values
+    assert high == pytest.approx(values[:6], abs=1e-9)
+    assert low == pytest.approx(-values[6:], abs=1e-9)
+    assert region.covers(region.middle[None]).all()
+    assert ((matrix @ region.middle) < region.limit).all()
+
+
+def test_vertices_of_many_dimensions_are_vertices() -> None:
+    size = 230
+    region = Polytope(Box([0.0] * size, [1.0] * size), np.ones((1, size)), [3.5])
+    found = region.extremes(5, torch.Generator().manual_seed(0)).numpy()
+    assert region.contains(found).all()
+    inner = (found > 1e-6) & (found < 1 - 1e-6)
+    assert (inner.sum(axis=1) <= 1).all()  # as many sides are met as there are coordinates

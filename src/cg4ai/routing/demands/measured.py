@@ -30,6 +30,7 @@ from cg4ai.routing.network.path_choice import PathChoice
 from cg4ai.routing.network.path_search import PathLimits
 from cg4ai.routing.options import CAPACITIES_AUTO as AUTO
 from cg4ai.routing.options import factor_fault
+from cg4ai.rules import Polytope
 
 USUAL_LOAD = 0.99
 
@@ -148,6 +149,16 @@ def measured_instance(
         None if path_file is None else Path(path_file),
     )
     plain, path_notes = build_with_paths(graph, volumes, region, wanted, earlier=seen)
+    from cg4ai.routing.train.anchors import MOST_USES, find_users
+
+    if isinstance(region, Polytope) and (uses := int(find_users(plain).sum())) > MOST_USES:
+        region = region.box
+        path_notes = (
+            *path_notes,
+            "limits on what nodes send and receive are left out, and more is guaranteed than need "
+            f"be: {uses:,} pairs of a demand and a link are too many for them (up to "
+            f"{MOST_USES:,})",
+        )
     if scale_capacities == AUTO:
         made = _with_load(plain, region, USUAL_LOAD if load is None else load)
     else:

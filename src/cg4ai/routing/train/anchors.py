@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from cg4ai import clock
 from cg4ai.clock import Review
 from cg4ai.data import Array
-from cg4ai.errors import TimeIsOver
+from cg4ai.errors import InvalidInput, TimeIsOver
 from cg4ai.routing.train.granular import find_granular_split
 from cg4ai.routing.train.optimal import (
     SAFETY,
@@ -35,6 +36,7 @@ from cg4ai.rules import Box, Polytope
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance
 
+MOST_USES = 150_000  # pairs of a demand and a link that it can use: rows of one linear program
 BINDING = 1e-7  # the price from which on a link bounds the level
 
 
@@ -103,7 +105,15 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
     matrix, limit = matrix / size[:, None], region.limit / size
     per_share = make_loads(instance)
     arcs, limits = len(instance.arcs), len(limit)
-    users = (make_membership(instance) @ per_share).toarray() > 0  # (D, A)
+    users = find_users(instance)  # (D, A)
+    count = int(users.sum())
+    if count > MOST_USES:
+        raise InvalidInput(
+            f"{instance.name}: the constant split that is best over limits on sums of demands is a "
+            f"linear program of {count:,} pairs of a demand and a link it can use, and up to "
+            f"{MOST_USES:,} are solved; leave out hose and budget, or route fewer demands",
+            code="memory",
+        )
     demand, arc = np.nonzero(users | (matrix < 0).any(axis=0)[:, None])
     count = len(demand)
     place, number = np.arange(arcs * limits), np.arange(count)
@@ -116,18 +126,24 @@ def _dual_rows(instance: Instance, region: Polytope) -> SafeRows:
         sparse.csr_matrix(-np.ones((arcs, 1))),
     ]
     width = (1.0 - lower)[demand][:, None]
-    column = (arc[:, None] * limits + np.arange(limits)).ravel()
-    weight = (-width * matrix.T[demand]).ravel()
+    of_demand = sparse.csr_matrix(matrix.T)[demand].tocoo()  # few limits concern a demand
+    column = arc[of_demand.row] * limits + of_demand.col
+    weight = -width[of_demand.row, 0] * of_demand.data
     pairs = [
         per_share.T.tocsr()[arc]
         .multiply(make_membership(instance).tocsr()[demand])
         .multiply(width),
-        sparse.csr_matrix((weight, (np.repeat(number, limits), column)), (count, len(place))),
+        sparse.csr_matrix((weight, (of_demand.row, column)), (count, len(place))),
         -sparse.identity(count),
         sparse.csr_matrix((count, 1)),
     ]
     stacked = sparse.vstack([sparse.hstack(links), sparse.hstack(pairs)], format="csr")
     return SafeRows(stacked, np.zeros(stacked.shape[0]), arcs * limits + count)
+
+
+def find_users(instance: Instance) -> NDArray[np.bool_]:
+    """(D, A): which demands can use which links."""
+    return np.asarray((make_membership(instance) @ make_loads(instance)).toarray() > 0)
 
 
 def worst_vectors(instance: Instance, split: Array) -> WorstVectors:

@@ -115,6 +115,11 @@ class ConvexMaster:
         """The unit in which the loss is minimised and penalties are stated, a power of two."""
         return 1.0 if self._unit is None else self._unit
 
+    @property
+    def is_solved(self) -> bool:
+        """Whether there is a solution, whose gradient prices members."""
+        return self._gradient is not None
+
     def gradient(self) -> Array:
         """d loss / d outputs of the mixture (n, r) at the last solution; 0 if slack alone counts.
 
