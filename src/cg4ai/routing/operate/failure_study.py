@@ -34,8 +34,8 @@ from cg4ai.runs import Run
 TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
 ALIKE = 3  # failures that are not routed for one reason, from which a table says why
 UNROUTABLE_TITLE = (
-    "At some demand vector of the set every routing loads a link to this or more. Where all paths\n"
-    "of the network are no better, no choice of paths fits; else allow more --paths:"
+    "At some demand vector of the set every routing loads a link to this or more. Where it is above\n"
+    "1 over all paths of the network, too, no choice of paths fits; else allow more --paths:"
 )
 DISCONNECTED_TITLE = (
     "Demands without a path. Where the network has a way, allow more paths or give a --path-file:"
@@ -250,7 +250,8 @@ def format_report(rows: Sequence[Mapping[str, Any]]) -> str:
     ):
         alike = [row for row in rows if all(name in row for name in fields)]
         if len(alike) >= ALIKE:
-            lines += ["", title, format_plain([tell(row) for row in alike], digits=3)]
+            table = format_plain([tell(row) for row in alike], digits=3)
+            lines += ["", title, table.rstrip()]
             tabled |= {row["failure"] for row in alike}
     rest = [row for row in rows if row.get("text") and row["failure"] not in tabled]
     lines += [""] if tabled and rest else []
