@@ -34,8 +34,8 @@ from cg4ai.runs import Run
 TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
 ALIKE = 3  # failures that are not routed for one reason, from which a table says why
 UNROUTABLE_TITLE = (
-    "At some demand vector of the set every routing loads a link to this or more. Where it is above\n"
-    "1 over all paths of the network, too, no choice of paths fits; else allow more --paths:"
+    "At some demand vector of the set every routing loads a link to this or more. Where it is\n"
+    "above 1 over all paths of the network, too, no choice of paths fits; else allow more --paths:"
 )
 DISCONNECTED_TITLE = (
     "Demands without a path. Where the network has a way, allow more paths or give a --path-file:"
