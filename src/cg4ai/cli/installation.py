@@ -20,7 +20,13 @@ from typing import Any
 from cg4ai import clock
 from cg4ai.extras import format_install_command
 
-HIDDEN = ("all", "dev", "docs", "peers")  # extras for work on the package itself, and experiments
+HIDDEN = (
+    "all",
+    "dev",
+    "docs",
+    "peers",
+    "test",
+)  # extras for work on the package itself, and experiments
 UNLISTED = ("mlflow", "pandas", "tensorboard")  # used where they are installed, in no extra
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra == ['\"]([\w-]+)['\"])?")
 OTHER_NAMES = {"mlflow": ("mlflow-skinny",), "xgboost-cpu": ("xgboost",)}  # that do as well

@@ -120,6 +120,8 @@ def run_guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: st
         commands(args=None if arguments is None else list(arguments), prog_name=name)
     except SystemExit as ended:  # typer makes it of a KeyboardInterrupt, too
         code = ended.code if isinstance(ended.code, int) else FAILURE
+        if _is_unreported_interrupt(ended):
+            print("interrupted", file=sys.stderr)
         # whoever presses Ctrl-C twice gets no traceback
         if code == INTERRUPTED and arguments is None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -136,6 +138,12 @@ def run_guarded(commands: typer.Typer, arguments: Sequence[str] | None, name: st
         print(f"error: {text}", file=sys.stderr)
         return FAILURE
     return 0
+
+
+def _is_unreported_interrupt(ended: SystemExit) -> bool:
+    """Whether a KeyboardInterrupt reached typer: the command itself has printed nothing of it."""
+    reason = ended.__context__
+    return reason is not None and isinstance(reason.__cause__, KeyboardInterrupt)
 
 
 def _one_line(message: str) -> str:

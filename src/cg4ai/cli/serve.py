@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from cg4ai.cli.completion import RunFolder
+from cg4ai.cli.program import INTERRUPTED
 from cg4ai.errors import InvalidSettings
 from cg4ai.serve.limits import ServeLimits
 
@@ -82,4 +83,7 @@ def serve(
         named = re.sub(r"\b(\w+)(?= must )", lambda one: OPTIONS[one[0]], str(error))
         raise InvalidSettings(named) from error
     token = read_token(os.environ.get(TOKEN))
-    answer(folder, ServerOptions(host, port, token, watch), limits)
+    try:
+        answer(folder, ServerOptions(host, port, token, watch), limits)
+    except KeyboardInterrupt:  # how a server is stopped, and nothing is lost
+        raise typer.Exit(INTERRUPTED) from None

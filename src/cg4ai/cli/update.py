@@ -103,7 +103,7 @@ def update(
     from cg4ai.settings import RunOptions
 
     target = out or folder.with_name(f"{folder.resolve().name}-updated")
-    resume = not force and can_continue(target, folder)
+    resume = not force and can_continue(target, folder, steps)
     if not (force or resume) and (target / "run.json").exists():
         raise RunFolderError(
             f"{target} already holds a run: replace it with --force, or choose another --out",

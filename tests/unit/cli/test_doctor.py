@@ -22,6 +22,8 @@ def test_a_sound_installation(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["works"] is True
     assert [check["fault"] for check in found["checks"]] == [""] * 5
     assert "cpu" in found["machine"]["devices"]
+    names = [one["name"] for one in found["packages"]]
+    assert len(names) == len(set(names))
     versions = {one["name"]: one["version"] for one in found["packages"]}
     for name in ("torch", "highspy", "scikit-learn", "networkx"):
         assert versions[name] == importlib.metadata.version(name)

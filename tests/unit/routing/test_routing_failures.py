@@ -102,6 +102,12 @@ def test_every_failure_is_shielded_infeasible_or_disconnected(
     assert "demand b->d is left" in said
     assert "the network has no other way for b->d" in said
     assert "7 failures: 4 shielded" in said
+    row = studied["a-d"]
+    assert row["network_optimum"] == pytest.approx(row["level"])  # no paths would help
+    assert row["text"] in said
+    alike = [{**row, "failure": name} for name in ("one", "two", "three")]
+    assert row["text"] not in (said := format_report(alike))  # but a table of three lines
+    assert sum("a->" in line for line in said.splitlines()) == 3
 
 
 def test_an_unknown_link_is_an_error_of_its_own_failure(

@@ -421,6 +421,8 @@ def test_the_command_goes_on_where_it_was_interrupted_and_overwrites_nothing(
         patch.setattr(JointPricer, "price", interrupt)
         assert main(command) == 130
     assert "cg4ai" in capsys.readouterr().err
+    assert main([*command[:-4], "--steps", "30", "--quiet"]) == 2
+    assert "--steps 20" in capsys.readouterr().err
     assert main(["route", "--resume", "--out", str(out)]) == 2  # it is no run of its own
     assert "cg4ai update" in capsys.readouterr().err
     assert main(command) == 0

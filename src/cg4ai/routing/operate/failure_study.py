@@ -26,12 +26,20 @@ from cg4ai.report import format_plain
 from cg4ai.routing.demands.scaling import FACTOR, format_multiple, format_scaling_suffix
 from cg4ai.routing.network.description import Router, describe_instance
 from cg4ai.routing.operate.link_failures import Failure, failure_of, failures_of
-from cg4ai.routing.operate.rerouting import Effort, WholeRouter, reroute
+from cg4ai.routing.operate.rerouting import NAMED, Effort, WholeRouter, reroute
 from cg4ai.routing.settings import RouteSettings
 from cg4ai.routing.train.size_limits import refuse_large_study
 from cg4ai.runs import Run
 
 TRAFFIC_FILE = "traffic.npz"  # in the folder of an update: the matrices that it learned from
+ALIKE = 3  # failures that are not routed for one reason, from which a table says why
+UNROUTABLE_TITLE = (
+    "At some demand vector of the set every routing loads a link to this or more. Where it is\n"
+    "above 1 over all paths of the network, too, no choice of paths fits; else allow more --paths:"
+)
+DISCONNECTED_TITLE = (
+    "Demands without a path. Where the network has a way, allow more paths or give a --path-file:"
+)
 FOLDER, TABLE, OUTCOME = "failures", "failures.json", "outcome.json"
 SETTLED = ("unaffected", "disconnected", "infeasible", "shielded")
 ROUTED = ("unaffected", "shielded")
@@ -233,10 +241,44 @@ def failed_folder(folder: Path, text: str) -> Path:
 
 
 def format_report(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table of outcomes, then a line for each failure that is not routed."""
+    """A table of outcomes, then why failures are not routed: a line each, of many alike a table."""
     lines = [format_plain([format_outcome(row) for row in rows], digits=3), format_totals(rows)]
-    lines += [f"{row['failure']}: {row['text']}" for row in rows if row.get("text")]
-    return "\n".join(lines)
+    tabled = set[str]()
+    for title, fields, tell in (
+        (UNROUTABLE_TITLE, ("network_optimum", "blocked_by"), _tell_infeasible),
+        (DISCONNECTED_TITLE, ("lost", "cut"), _tell_disconnected),
+    ):
+        alike = [row for row in rows if all(name in row for name in fields)]
+        if len(alike) >= ALIKE:
+            table = format_plain([tell(row) for row in alike], digits=3)
+            lines += ["", title, table.rstrip()]
+            tabled |= {row["failure"] for row in alike}
+    rest = [row for row in rows if row.get("text") and row["failure"] not in tabled]
+    lines += [""] if tabled and rest else []
+    return "\n".join([*lines, *(f"{row['failure']}: {row['text']}" for row in rest)])
+
+
+def _tell_infeasible(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "failure": row["failure"],
+        "these paths": row["level"],
+        "all paths": row["network_optimum"],
+        "links that make it so": _shorten(row["blocked_by"].split(", ")),
+    }
+
+
+def _tell_disconnected(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "failure": row["failure"],
+        "demands without a path": len(row["lost"]),
+        "without any way": row["cut"],
+        "such as": _shorten(row["lost"]),
+    }
+
+
+def _shorten(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 def format_outcome(row: Mapping[str, Any]) -> dict[str, Any]:

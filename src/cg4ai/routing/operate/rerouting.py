@@ -21,6 +21,7 @@ from cg4ai.routing.demands.traffic_files import read_traffic
 from cg4ai.routing.evaluate import Validation
 from cg4ai.routing.network.description import describe_instance
 from cg4ai.routing.network.instance import Instance
+from cg4ai.routing.network.optimum import network_optimum
 from cg4ai.routing.operate.answers import (
     FALLBACK,
     PRICES,
@@ -126,7 +127,13 @@ def _disconnected(instance: Instance, left: ReducedInstance, failure: Failure) -
         f"{len(instance.path_demand)} paths of all demands are); "
         f"{_other_ways(instance, left, failure)}"
     )
-    return {"outcome": "disconnected", "lost": names, "text": text}
+    known = {} if instance.all_arcs is None else {"cut": len(_cut(instance, left, failure))}
+    return {"outcome": "disconnected", "lost": names, **known, "text": text}
+
+
+def _cut(instance: Instance, left: ReducedInstance, failure: Failure) -> list[int]:
+    """Demands that no path of the network joins any more."""
+    return [demand for demand in left.lost if not is_connected(instance, failure, demand)]
 
 
 def _other_ways(instance: Instance, left: ReducedInstance, failure: Failure) -> str:
@@ -134,7 +141,7 @@ def _other_ways(instance: Instance, left: ReducedInstance, failure: Failure) -> 
     advice = "allow more paths, or name one with --path-file"
     if instance.all_arcs is None:
         return advice
-    cut = [demand for demand in left.lost if not is_connected(instance, failure, demand)]
+    cut = _cut(instance, left, failure)
     if not cut:
         return f"the network has other ways: {advice}"
     names = ", ".join(instance.demand_names[demand] for demand in cut[:NAMED])
@@ -151,9 +158,25 @@ def _unroutable(made: Instance) -> dict[str, Any] | None:
         text = (
             f"at some demand vector of the set every routing over the {len(made.paths)} paths that "
             f"are left loads a link to {format_of_capacity(found.bound, factor)} or more; "
-            f"the links that make it so: {links}; with more --paths, or a --path-file, it may fit"
+            f"the links that make it so: {links}; "
         )
-        return {"outcome": "infeasible", "level": found.bound, "proof": record, "text": text}
+        best = next(iter(network_optimum(made, found.vector[None]).tolist()), None)
+        if best is None:
+            text += "with more --paths, or a --path-file, it may fit"
+        elif best > FEASIBLE:
+            of_all = format_of_capacity(best, factor)
+            text += f"over all paths of the network it is {of_all}, so that no choice of paths fits"
+        else:
+            of_all = format_of_capacity(best, factor)
+            text += f"over all paths of the network it is {of_all}: allow more --paths"
+        return {
+            "outcome": "infeasible",
+            "level": found.bound,
+            "network_optimum": best,
+            "blocked_by": links,
+            "proof": record,
+            "text": text,
+        }
     if made.level <= 1 + ROUNDING:
         return None
     links = ", ".join("->".join(made.arcs[arc]) for arc in made.robust.arcs)

@@ -27,7 +27,7 @@ from cg4ai.apps import (
 from cg4ai.clock import Review
 from cg4ai.colgen import derive_seed
 from cg4ai.data import Array
-from cg4ai.errors import InvalidInput
+from cg4ai.errors import InvalidInput, InvalidSettings
 from cg4ai.members import Part, ShieldedArchitecture
 from cg4ai.report import finite
 from cg4ai.routing.app import APPLICATION, Routing, RoutingPreparation
@@ -52,6 +52,7 @@ from cg4ai.routing.train.shield import edge_vectors
 from cg4ai.routing.train.size_limits import describe_unproven, refuse_too_large
 from cg4ai.runs import Run
 
+STEPS_ASKED = "update_steps"  # in a description: of training on
 KEEPS_SET = "keeps_set"  # in a description: the set is no longer what settings and network give
 LEAST_REPLAYED = (
     100  # earlier matrices that are learned beside the new ones, where there are so many
@@ -289,7 +290,11 @@ class UpdateRouting(Routing):
         return RoutingPreparation(settings, self.plan.instance, self.plan.measured)
 
     def describe(self, prepared: RoutingPreparation) -> dict[str, Any]:
-        own: dict[str, Any] = {UPDATE_OF: str(self.plan.request.folder.absolute())}
+        request = self.plan.request
+        own: dict[str, Any] = {
+            UPDATE_OF: str(request.folder.absolute()),
+            STEPS_ASKED: request.steps,
+        }
         own |= {KEEPS_SET: True} if self.plan.keeps_set else {}
         return {**super().describe(prepared), **own}
 
@@ -434,12 +439,23 @@ def write_traffic(path: Path, traffic: Traffic) -> None:
     runs.write_bytes(path, packed.getvalue())
 
 
-def can_continue(out: Path, folder: Path) -> bool:
-    """Whether a folder holds an update of a run that has not come to its end."""
+def can_continue(out: Path, folder: Path, steps: int) -> bool:
+    """Whether a folder holds an update of a run that has not come to its end.
+
+    One that was begun with another number of steps is refused: it would go on as neither asked.
+    """
     if not (out / "run.json").exists():
         return False
     run = Run.open(out, read_only=True)
     description = run.settings.get(DESCRIPTION) or {}
     summary = run.summary(compared=False)
     ended = summary is not None and complete(summary)
-    return not ended and description.get(UPDATE_OF) == str(folder.absolute())
+    if ended or description.get(UPDATE_OF) != str(folder.absolute()):
+        return False
+    begun = description.get(STEPS_ASKED, steps)
+    if begun != steps:
+        raise InvalidSettings(
+            f"{out} holds an update that was interrupted, with --steps {begun} instead of {steps}: "
+            "give the same to continue it, replace it with --force, or choose another --out"
+        )
+    return True
