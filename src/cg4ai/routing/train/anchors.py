@@ -36,7 +36,7 @@ from cg4ai.rules import Box, Polytope
 if TYPE_CHECKING:
     from cg4ai.routing.network.instance import Instance
 
-MOST_USES = 150_000  # pairs of a demand and a link that it can use: rows of one linear program
+MOST_USES = 100_000  # pairs of a demand and a link that it can use: rows of one linear program
 BINDING = 1e-7  # the price from which on a link bounds the level
 
 
