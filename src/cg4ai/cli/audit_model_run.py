@@ -119,6 +119,12 @@ def _read_stable(
             )
     row, radius = content.get("row"), content.get("radius")
     if isinstance(row, int) and not isinstance(row, bool):
+        if not len(rows):
+            raise InvalidInput(
+                f"{where}, key 'row' is the number of a row of the data, but there are none; give "
+                "--data, or the row itself by the names of its features",
+                code="empty",
+            )
         if not 0 <= row < len(rows):
             raise InvalidInput(
                 f"{where}, key 'row' must be one of the {len(rows)} rows of the data, from 0, got "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,7 +30,8 @@ class FittedModel:
     `predict` (n, d) -> (n, r) gives the model's answers: values, or a probability for each class.
     `scores` gives what the member has before its link: (n, r), with 0 for the first of two classes
     that share one score. `unit` is the rounding of the library's sums, relative to their terms;
-    `largest` is the size of the largest inputs that the library takes.
+    `largest` is the size of the largest inputs that the library takes. `labels` are the classes as
+    the library has them, where `outputs` are their names.
     """
 
     words: str
@@ -41,6 +43,7 @@ class FittedModel:
     scores: Predict = field(repr=False)
     unit: float = DOUBLE
     largest: float = LARGEST_INPUT
+    labels: tuple[Any, ...] = ()
 
     @property
     def input_size(self) -> int:

@@ -216,7 +216,9 @@ def _build(
     outputs = given if len(given) == size else [str(number) for number in range(size)]
     features = list(names) if names is not None and len(names) == members.input_size else []
     features = features or [str(number) for number in range(members.input_size)]
-    return FittedModel(words, members, tuple(features), tuple(outputs), classes, predict, raw, unit)
+    known = tuple(labels) if classes and len(given) == size else ()
+    names = (tuple(features), tuple(outputs))
+    return FittedModel(words, members, *names, classes, predict, raw, unit, labels=known)
 
 
 def _both(shares: Array) -> Array:
@@ -337,7 +339,7 @@ def _sklearn(model: Any) -> FittedModel:
     elif library in ("lightgbm", "xgboost", "catboost"):
         inner = _read_object(last)
         members = inner.members
-        labels = inner.outputs if inner.classes else None
+        labels = (inner.labels or inner.outputs) if inner.classes else None
     else:
         members = _sklearn_member(last)
     for step in reversed(steps):

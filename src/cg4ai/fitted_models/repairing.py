@@ -75,10 +75,11 @@ class RepairedModel:
         return np.asarray(self._outputs(x))
 
     def predict(self, inputs: Any) -> Array:
-        """Values, (n,) of one output, or the names of classes."""
+        """Values, (n,) of one output, or classes as the model itself has them."""
         found = self.outputs(inputs)
         if self.model.classes:
-            return np.asarray(np.asarray(self.model.outputs)[found.argmax(axis=1)])
+            classes = np.asarray(self.model.labels or self.model.outputs)
+            return np.asarray(classes[found.argmax(axis=1)])
         return np.asarray(found[:, 0]) if found.shape[1] == 1 else found
 
     def predict_proba(self, inputs: Any) -> Array:

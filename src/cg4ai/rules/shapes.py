@@ -45,13 +45,13 @@ class Shape(RequirementDefaults):
     ordered: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        kind = type(self).__name__
+        kind, given = type(self).__name__, self.features
         if isinstance(self.features, list | tuple | np.ndarray):
             self._read_list(np.asarray(self.features))
         if not isinstance(self.features, Mapping) or not self.features:
             raise InvalidInput(
                 f"{kind} needs {{feature: +1 or -1}}, or +1, -1 or 0 for each column with one that "
-                f"is not 0, got {self.features!r:.80}",
+                f"is not 0, got {given!r:.80}",
                 code="type",
             )
         for feature, sign in self.features.items():
