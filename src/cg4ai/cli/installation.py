@@ -26,6 +26,7 @@ HIDDEN = (
     "docs",
     "peers",
     "test",
+    "wishes",
 )  # extras for work on the package itself, and experiments
 UNLISTED = ("mlflow", "pandas", "tensorboard")  # used where they are installed, in no extra
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)(?:;.*extra == ['\"]([\w-]+)['\"])?")
