@@ -217,8 +217,8 @@ def _build(
     features = list(names) if names is not None and len(names) == members.input_size else []
     features = features or [str(number) for number in range(members.input_size)]
     known = tuple(labels) if classes and len(given) == size else ()
-    names = (tuple(features), tuple(outputs))
-    return FittedModel(words, members, *names, classes, predict, raw, unit, labels=known)
+    called = tuple(features), tuple(outputs)
+    return FittedModel(words, members, *called, classes, predict, raw, unit, labels=known)
 
 
 def _both(shares: Array) -> Array:
